@@ -21,6 +21,8 @@ from softhca.verbs import enums as e
 from softhca.verbs.addr import AH
 from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, JoinMCAttrEx, UDParam
 from softhca.verbs.cq import CQ
+from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp import ECE, QP, QPAttr, QPCap, QPInitAttr
 from softhca.verbs.wr import SGE, RecvWR, SendWR
@@ -697,3 +699,18 @@ def test_connection_parameters_are_a_structure():
 def test_names_are_text(argument):
     with pytest.raises(TypeError, match="expected bytes, int found"):
         AddrInfo(**{argument: 5})
+
+
+def test_a_domain_that_is_made_of_an_identifier_is_that_ones(here):
+    cmid = CMID(creator=AddrInfo(src=here, src_service=PORT, port_space=TCP, flags=ce.RAI_PASSIVE))
+    domain = PD(cmid)
+    assert (domain.handle, domain.ctx) == (cmid.pd.handle, cmid.context)
+    MR(domain, 64, e.IBV_ACCESS_LOCAL_WRITE).close()
+    domain.close()
+    MR(cmid.pd, 64, e.IBV_ACCESS_LOCAL_WRITE).close()  # it stands
+    cmid.close()
+
+
+def test_an_identifier_without_a_device_has_no_domain():
+    with pytest.raises(PyverbsUserError, match="bound to no device"):
+        PD(CMID())

@@ -5,11 +5,11 @@ import weakref
 
 from softhca.driver.rdmacm.groups import UDP_QKEY
 from softhca.verbs.addr import AH
-from softhca.verbs.base import Resource, require
+from softhca.verbs.base import require
 from softhca.verbs.cq import CQ, CompChannel
 from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.mr import MR
-from softhca.verbs.pd import PD
+from softhca.verbs.pd import PD, Identified
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 from softhca.verbs.qp import QP
 from softhca.verbs.queue_enums import ibv_send_flags, ibv_wr_opcode
@@ -53,7 +53,7 @@ def _request(opcode: int, mr: MR, length: int, flags: int) -> SendWR:
     return SendWR(0, int(opcode), 1, 0, [SGE(mr.buf, length, mr.lkey)], flags)
 
 
-class Messages(Resource):
+class Messages(Identified):
     """The part of `CMID` that moves data."""
 
     _pd: PD | None

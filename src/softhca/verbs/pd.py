@@ -19,15 +19,34 @@ _ALLOCATORS = int(
 )
 
 
+class Identified(Resource):
+    """What has a device and a domain of its own, once they are known: an identifier of RDMA CM."""
+
+    @property
+    def context(self) -> Context | None:
+        """The device."""
+        raise NotImplementedError
+
+    @property
+    def pd(self) -> "PD | None":
+        """The domain."""
+        raise NotImplementedError
+
+
 class PD(Resource):
     """A protection domain: regions, queue pairs and address handles of one domain may be used together.
 
-    ``handle`` makes an import of the domain of the creator's device that has it (`sharing`).
+    ``handle`` makes an import of the domain of the creator's device that has it (`sharing`).  Of a
+    `softhca.verbs.cmid.CMID` that knows its device it is that one's domain, which stays when this object is
+    closed.
     """
 
-    def __init__(self, creator: Context, *, handle: int | None = None) -> None:
+    def __init__(self, creator: "Context | Identified", *, handle: int | None = None) -> None:
         if creator is None:
             raise TypeError("Argument 'creator' must not be None")
+        if isinstance(creator, Identified):
+            self._join(creator)
+            return
         if not isinstance(creator, Context):
             raise PyverbsUserError(f"Cannot create PD from {type(creator)}")
         self._driver = creator.driver
@@ -48,6 +67,16 @@ class PD(Resource):
         with translated("Failed to allocate PD"):
             self._number = self._driver.alloc_pd()
         self._opened(creator)
+
+    def _join(self, creator: "Identified") -> None:
+        """Be another name of an identifier's domain."""
+        context, domain = creator.context, creator.pd
+        if context is None or domain is None:
+            raise PyverbsUserError("Cannot create PD: the CMID is bound to no device")
+        self._driver, self.ctx, self._original = domain._driver, context, domain
+        self._foreign = False
+        self._number = domain.number
+        self._opened(context, domain)
 
     @property
     def number(self) -> int:
