@@ -10,7 +10,10 @@ pytest.importorskip("amaranth")
 from machine_speed import limit_s
 from softhca.cli import rmb_messages
 from softhca.cli.main import main
-from softhca.hardware.activity import WAITS, WORKS, Span, draw
+from softhca.hardware.activity import WAITS, WORKS, Span, draw, engine_states, loaded_program
+from softhca.hardware.budget import CALLER, tasks_of
+from softhca.hardware.context_memory import RECEIVE, SEND
+from softhca.hardware.microcode_files import microcode_program
 from softhca.wire.pcap import read_pcap
 
 pytestmark = pytest.mark.timeout(limit_s(600))
@@ -37,6 +40,20 @@ def test_the_command_moves_messages_both_ways(tmp_path, capsys):
         assert busy[engine] > 20
         assert busy["link out"] > 0 < busy["link in"]
         assert busy["key search"] == 0
+        clocks = {(task["engine"], task["task"]): task["works"] + task["waits"] for task in row["budget"]}
+        assert (
+            clocks[engine[:2], "headers"]
+            > 0
+            < clocks[
+                engine[:2],
+                "payload" if row["asked_by"] == "software" or row["message"] != "RDMA READ" else "message",
+            ]
+        )
+        for name in ("SQ", "RQ"):  # together what the engine was at
+            share = 100 * sum(count for (who, _), count in clocks.items() if who == name) / row["clocks"]
+            assert share == pytest.approx(busy[f"{name} engine"], abs=1)
+        waits = {task["task"]: task["waits"] for task in row["budget"] if task["engine"] == engine[:2]}
+        assert waits["headers"] == 0 < sum(waits.values())
         # a READ's payload is the RQ's matter on both sides
         mover = "SQ payload" if row["asked_by"] == "gates" and row["message"] != "RDMA READ" else "RQ payload"
         assert busy[mover] > 0
@@ -61,7 +78,7 @@ def test_the_picture_has_a_box_a_span_within_its_bounds():
 
 def test_a_message_that_comes_otherwise_fails_the_command(monkeypatch, capsys):
     async def script(self, context):
-        self.told.append(rmb_messages.MessageFigures("SEND", "gates", 9, 1, 10, {"link in": 1}, False))
+        self.told.append(rmb_messages.MessageFigures("SEND", "gates", 9, 1, 10, {"link in": 1}, False, []))
 
     monkeypatch.setattr(rmb_messages._Adapters, "_script", script)
     assert main(["rmb", "subsystem", "--messages"]) == 1
@@ -81,3 +98,34 @@ def test_what_cannot_be_is_refused_in_one_line(words, told, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert told in error
+
+
+@pytest.mark.parametrize("vis", [4, 256])
+def test_each_instruction_of_the_loaded_program_has_its_task(vis):
+    """A number above 63 takes a longer form, which moves what is behind it."""
+    for engine, expected in (
+        (
+            SEND,
+            {
+                "begin": "message",
+                "header": "headers",
+                "piece": "payload",
+                "fetch": CALLER,
+                "tell": "completion",
+            },
+        ),
+        (
+            RECEIVE,
+            {"base": "headers", "drain": CALLER, "scatter": "payload", "busy": CALLER, "answer": "answer"},
+        ),
+    ):
+        program = loaded_program(engine, vis)
+        tasks = tasks_of(engine, vis)
+        assert len(tasks) == len(program.halves)
+        assert tasks[program.labels["idle" if engine == SEND else "next"]] == "turn"
+        for label, task in expected.items():
+            assert tasks[program.labels[label]] == task, label
+        states = engine_states(engine, vis)
+        assert [states.get(program.labels["busy"] + i) for i in range(3)] == [WAITS, WAITS, None]
+    with_other_size = microcode_program("receive", {"VIS": vis}).labels["busy"]
+    assert loaded_program(RECEIVE, vis).labels["busy"] == with_other_size

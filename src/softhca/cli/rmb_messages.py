@@ -16,6 +16,7 @@ from softhca.wire.pcap import PcapWriter
 
 if TYPE_CHECKING:
     from softhca.hardware.activity import Activity
+    from softhca.hardware.budget import Budget, TaskClocks
     from softhca.hardware.message_host import Region
 
 MTUS = (256, 512, 1024, 2048, 4096)
@@ -26,6 +27,7 @@ VIS, QP, PD, LID = 4, 2, 7, 5
 PSNS = 100, 0xFFFFF0
 ALL_RIGHTS = 7
 VA = 0x7000_0000_0F20
+ENGINE_NAMES = ("SQ", "RQ")
 STEP_CLOCKS = 8
 PATIENCE_CLOCKS = 400_000
 
@@ -40,6 +42,7 @@ class MessageFigures(NamedTuple):
     clocks: int
     busy: dict[str, int]
     is_right: bool
+    budget: list[TaskClocks]
 
     def document(self) -> dict[str, Any]:
         """The message for JSON; shares are in percent of its clocks."""
@@ -48,6 +51,7 @@ class MessageFigures(NamedTuple):
         return {
             "message": self.name, "asked_by": self.asked_by, "bytes": self.bytes, "packets": self.packets,
             "clocks": self.clocks, "clocks_a_packet": each, "right": self.is_right, "busy_percent": shares,
+            "budget": [{**row._asdict(), "engine": ENGINE_NAMES[row.engine]} for row in self.budget],
         }  # fmt: skip
 
 
@@ -97,13 +101,16 @@ def _show(args: argparse.Namespace, talk: _Adapters) -> None:
         print_json({"mtu": args.mtu, "messages": rows, "packets": found})
         return
     print_table("Packets of both sides", columns, packets)
-    names = [name for name in rows[0] if name != "busy_percent"]
+    names = [name for name in rows[0] if name not in ("busy_percent", "budget")]
     print_table(
         "Messages", [name.replace("_", " ") for name in names], [[row[n] for n in names] for row in rows]
     )
     shares = list(rows[0]["busy_percent"])
     table = [(row["message"], row["asked_by"], *row["busy_percent"].values()) for row in rows]
     print_table("Percent of the clocks in which a part is busy", ("message", "asked by", *shares), table)
+    budget = [(row["message"], row["asked_by"], *task.values()) for row in rows for task in row["budget"]]
+    heads = ("message", "asked by", "engine", "task", "works", "waits")
+    print_table("Clocks of the engines by what they are for", heads, budget)
 
 
 def _more(done: list[Any], found: list[Any]) -> bool:
@@ -117,6 +124,7 @@ class _Adapters:
 
     def __init__(self, mtu: int, size: int) -> None:
         from softhca.hardware.activity import Activity
+        from softhca.hardware.budget import Budget
         from softhca.hardware.message_host import MessageHost
         from softhca.hardware.subsystem import Subsystem
         from softhca.hardware.subsystem_bench import SubsystemBench
@@ -127,6 +135,7 @@ class _Adapters:
         self.host = MessageHost(self.bench)
         self.peer = NativePeer(self._from_peer)
         self.activity: Activity = Activity(self.bench)
+        self.budget: Budget = Budget(self.bench)
         self.packets: list[Packet] = []
         self.told: list[MessageFigures] = []
         self.marks: dict[str, int] = {}
@@ -231,9 +240,11 @@ class _Adapters:
 
     async def _timed(self, name: str, asked_by: str, length: int, move: Any, right: Any) -> None:
         begin = self.bench.clock
+        self.budget.take()
         self.marks[f"{name} of the {asked_by}"] = begin
         await move()
         end = self.bench.clock
         packets = -(-length // self.mtu)
         busy = self.activity.clocks(begin, end)
-        self.told.append(MessageFigures(name, asked_by, length, packets, end - begin, busy, right()))
+        told = MessageFigures(name, asked_by, length, packets, end - begin, busy, right(), self.budget.take())
+        self.told.append(told)

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softhca.cli.errors import UsageError
+from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.cli.rmb_files import write_text
 from softhca.cli.rmb_trace import NUMBERS
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SIZES = ("vis", "keys", "queues")
 CLOCKS, MOST_CLOCKS = 300, 100_000
+CHIPS = ("hx1k", "hx8k")
+"""The names of `softhca.hardware.fpga.DEVICES`, which is not imported before it is needed."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -25,6 +27,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("top", nargs="?", metavar="PART", help="which part; without it: the parts there are")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there, not to stdout")
     parser.add_argument("--size", action="store_true", help="print what yosys makes of it instead")
+    parser.add_argument(
+        "--fpga",
+        choices=sorted(CHIPS),
+        help="print what it takes of this chip, and its clock there (nextpnr)",
+    )
     parser.add_argument(
         "--bench", type=Path, metavar="FILE",
         help="write a test bench: the subsystem's story, a timing diagram's clocks, or random inputs",
@@ -53,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         write_text(args.bench, bench_text(args.top, recording))
     if args.size:
         _count(args, text)
+    elif args.fpga is not None:
+        _fit(args, text)
     elif args.output is None:
         print_json({"top": args.top, "verilog": text}) if args.json else print(text, end="")
     return 0
@@ -61,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from softhca.hardware.tops import TOPS
 
-    if args.output or args.bench or args.size or args.figure or _sizes(args):
+    if args.output or args.bench or args.size or args.fpga or args.figure or _sizes(args):
         raise UsageError(f"which part? {', '.join(TOPS)}")
     if args.json:
         print_json([{"top": name, "told": top.told, "sizes": dict(top.sizes)} for name, top in TOPS.items()])
@@ -80,6 +89,8 @@ def _check(args: argparse.Namespace) -> None:
     """UsageError for options that do not go together."""
     from softhca.hardware.tops import MANAGER, WHOLE
 
+    if args.size and args.fpga is not None:
+        raise UsageError("--size or --fpga, not both")
     if args.figure is not None and (args.top != MANAGER or _sizes(args)):
         raise UsageError(f"--figure is of {MANAGER} in its usual size")
     if (args.clocks is not None or args.seed is not None) and (args.figure is not None or args.top == WHOLE):
@@ -133,3 +144,25 @@ def _count(args: argparse.Namespace, text: str) -> None:
     else:
         told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
         print(f"{args.top}: {told}")
+
+
+def _fit(args: argparse.Namespace, text: str) -> None:
+    from softhca.hardware.fpga import DEVICES, FpgaError, fit, wrapped
+
+    chip = DEVICES[args.fpga]
+    try:
+        found = fit(text + wrapped(_design(args), args.top), args.fpga)
+    except FpgaError as error:
+        raise CommandError(f"nextpnr: {error}") from None
+    if args.json:
+        print_json({"top": args.top, "fpga": args.fpga, **found._asdict()})
+        return
+    takes = f"{found.tables} tables and {found.flip_flops} flip-flops of {chip.cells} cells"
+    takes += f", {found.rams} of {chip.rams} RAMs"
+    if not found.fits:
+        takes += "; it does not fit"
+    elif found.clock_mhz is None:
+        takes += "; it fits (not placed: nextpnr-ice40 is not installed)"
+    else:
+        takes += f"; {found.clock_mhz:.1f} MHz"
+    print(f"{args.top} on {chip.told}: {takes}")

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from softhca.hardware import CLOCK_NS
+from softhca.hardware.assembler import Program
 from softhca.hardware.context_memory import RECEIVE, SEND
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.subsystem_bench import SubsystemBench
@@ -54,7 +55,10 @@ class Activity:
             "key search": (adapter.manager.sq_done,),
         }
         self.spans: dict[str, list[Span]] = {name: [] for name in self._signals}
-        self._engines = {"SQ engine": _states(SEND), "RQ engine": _states(RECEIVE)}
+        self._engines = {
+            name: engine_states(engine, adapter.vis)
+            for engine, name in ((SEND, "SQ engine"), (RECEIVE, "RQ engine"))
+        }
         bench.simulator.add_testbench(self._watch, background=True)
 
     async def _watch(self, context: Any) -> None:
@@ -88,10 +92,17 @@ class Activity:
         }
 
 
-def _states(engine: int) -> dict[int, int]:
-    """What an engine does at the addresses at which it does not work."""
-    name, idle, waits = _LOOPS[engine]
-    labels = microcode_program(name).labels
+def loaded_program(engine: int, vis: int) -> Program:
+    """An engine's program for messages, as it is loaded into an adapter of ``vis`` queue pairs: the size of a
+    constant moves the instructions behind it."""
+    name, _, _ = _LOOPS[engine]
+    return microcode_program(name, {"VIS": vis} if engine == RECEIVE else None)
+
+
+def engine_states(engine: int, vis: int) -> dict[int, int]:
+    """`IDLE` or `WAITS` for the addresses of an engine's program at which it does not work."""
+    _, idle, waits = _LOOPS[engine]
+    labels = loaded_program(engine, vis).labels
     found = {labels[label] + i: IDLE for label, count in idle.items() for i in range(count)}
     return found | {labels[label] + i: WAITS for label, count in waits.items() for i in range(count)}
 
