@@ -1,4 +1,5 @@
-"""Bugs of the turns that make packets move, with the tests that judge them."""
+"""Bugs of the turns that make packets move, and of the entry of an adapter process, with the tests that judge
+them."""
 
 # ruff: noqa: E501 - texts of the source stand here as they are
 
@@ -9,6 +10,8 @@ from mutant_edits import mutant as m
 
 LOOP = "runtime/loop.py"
 RULES = "runtime/test_runtime_loop_rules.py"
+ENTRY = "runtime/process_main.py"
+ENTERED = "runtime/test_runtime_process_main.py"
 
 RUNTIME: tuple[tuple[Mutant, str], ...] = (
     (m("loop-reply-of-a-guest-awaited", LOOP, "return _SINGLE if self.polled and not self.attached else _SOME", "return _SINGLE if self.polled else _SOME",
@@ -37,5 +40,15 @@ RUNTIME: tuple[tuple[Mutant, str], ...] = (
        "the round that a doorbell has given makes the next one look like a late one"), RULES),
     (m("loop-rest-of-a-ring-bounded", LOOP, "receiver, DRAINED_BURSTS, self.clock())", "receiver, RECEIVE_BURSTS, self.clock())",
        "most of what a peer has left in its ring is lost"), RULES),
+    (m("process-interrupted-with-its-program", ENTRY, "    signal.signal(signal.SIGINT, signal.SIG_IGN)\n", "",
+       "a terminal's interrupt ends the adapter under its programs"), ENTERED),
+    (m("process-ends-behind-the-first-line", ENTRY, "    while os.read(0, 4096):\n        pass\n", "    os.read(0, 4096)\n",
+       "an adapter that stays ends when something is written to its input"), ENTERED),
+    (m("process-names-one-port", ENTRY, '"+".join(link.address for link in links)', "links[0].address",
+       "who has started an adapter process knows the address of its first port alone"), ENTERED),
+    (m("process-door-blocks", ENTRY, "    door.setblocking(False)\n", "",
+       "an adapter process waits in accept for an application that has gone"), ENTERED),
+    (m("process-failure-is-success", ENTRY, "    return int(server.loop.dead)", "    return 0",
+       "an adapter process whose engine has failed says that all went well"), ENTERED),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -1,0 +1,69 @@
+"""Bugs of the host's half, with the tests that judge them."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+POLLING = "driver/polling.py"
+CQ = "driver/cq.py"
+EVENTS = "driver/events.py"
+RING = "driver/entry_ring.py"
+AGENTS = "driver/agents.py"
+SESSION = "driver/session.py"
+MEMORY = "driver/memory.py"
+BY_QUEUES = "driver/test_driver_queues.py"
+BY_EVENTS = "driver/test_driver_events.py"
+BY_AGENTS = "driver/test_driver_agents.py"
+BY_SESSION = "driver/test_driver_session.py"
+BY_REGISTRATIONS = "driver/test_driver_registrations.py"
+
+DRIVER: tuple[tuple[Mutant, str], ...] = (
+    (m("driver-arm-lost-in-a-move", POLLING, "                self.reader.arm(self.asked == 2)\n", "                pass\n",
+       "a request for an event is lost while its completion queue is resized"), BY_QUEUES),
+    (m("driver-solicited-hides-any", POLLING, "            elif self.asked != 1:\n", "            else:\n",
+       "who asks for solicited events takes away what was asked for all"), BY_QUEUES),
+    (m("driver-completions-lost-with-their-queue", POLLING, "            if self.ended and not found:\n", "            if self.ended:\n",
+       "completions that were taken are lost when the program destroys their queue"), BY_QUEUES),
+    (m("driver-failures-hidden-by-success", POLLING, "                if entry.status:\n                    failed = self.failed\n", "                failed = self.failed if entry.status else None\n",
+       "a failure is not told when a success follows it"), BY_QUEUES),
+    (m("driver-resize-keeps-the-former-ring", CQ, "                self._poller.move_to(adopted)\n        self._session.free(frames)\n", "                self._poller.move_to(adopted)\n",
+       "each resized completion queue costs memory"), BY_QUEUES),
+    (m("driver-ring-freed-under-a-poll", CQ, "        if unused:\n            self._session.free(frames)", "        self._session.free(frames)",
+       "a ring is given to another queue while a poll reads it"), BY_QUEUES),
+    (m("driver-event-of-the-dead-queue", CQ, "        self._driver.events.forget(frozenset({control.EVENT_CQ_ERR}), self.number)\n", "",
+       "the next completion queue of a number is told of its predecessor's overrun"), BY_QUEUES),
+    (m("driver-descriptor-made-late-is-silent", EVENTS, "                for _ in self._queued_of(token):\n                    found.queued()\n", "",
+       "who asks for a descriptor after an event has come waits for the next one"), BY_EVENTS),
+    (m("driver-interrupted-event-goes-last", EVENTS, "            self._events = {event: None, **self._events}", "            self._events = {**self._events, event: None}",
+       "what an interrupted thread has taken comes behind what came later"), BY_EVENTS),
+    (m("driver-interrupted-event-is-silent", EVENTS, "            self._events = {event: None, **self._events}\n            self._signal(ASYNCHRONOUS)\n", "            self._events = {event: None, **self._events}\n",
+       "nobody who polls a descriptor sees what an interrupted thread has put back"), BY_EVENTS),
+    (m("driver-event-of-a-destroyed-queue-put-back", EVENTS, "            if cq.number in self._queues:\n", "            if True:\n",
+       "an interrupted thread puts back the event of a queue that is destroyed meanwhile"), BY_EVENTS),
+    (m("driver-end-of-the-adapter-unseen", EVENTS, "        if found is not None and self._channel.alive:\n            found.empty()", "        if found is not None:\n            found.empty()",
+       "a descriptor falls silent behind the end of its adapter"), BY_EVENTS),
+    (m("driver-last-events-lost", EVENTS, "            if not found and not self._channel.alive:\n                ready()  # events from before the end\n", "",
+       "what came while an adapter ended is not told"), BY_EVENTS),
+    (m("driver-suppressed-for-the-next-one", EVENTS, "                self._drop_event((kind, element))\n                self._suppressed.discard((kind, element))", "                self._drop_event((kind, element))",
+       "the next queue pair of a number is not told of its errors"), BY_EVENTS),
+    (m("driver-ring-broken-by-one-is-used", RING, "            if n not in (0, self._entry_bytes):\n                self._broken = True\n", "",
+       "a ring with a malformed entry is waited at for ever"), BY_AGENTS),
+    (m("driver-answer-to-another-question", AGENTS, "            if not answers or arrival.mad[_TRANSACTION] != mad[_TRANSACTION]:", "            if not answers:",
+       "a late answer is taken for that to the next question"), BY_AGENTS),
+    (m("driver-question-of-somebody-is-the-answer", AGENTS, "            if not answers or arrival.mad[_TRANSACTION]", "            if arrival.mad[_TRANSACTION]",
+       "a request with the same number is taken for the answer"), BY_AGENTS),
+    (m("driver-late-reply-is-the-next-ones", SESSION, "            elif reply.tag in self._awaited:  # else its command was given up\n                self._awaited[reply.tag] = reply", "            else:\n                self._awaited[tag] = reply",
+       "the reply of a command that was given up is taken for the next one's"), BY_SESSION),
+    (m("driver-nested-reply-waited-for", SESSION, "            if self._awaited[tag] is not None:  # a nested command has taken this reply\n                break\n", "",
+       "a command whose reply a signal handler's has taken is never answered"), BY_SESSION),
+    (m("driver-old-key-still-named", MEMORY, "        del self._handles_by_key[former.lkey]\n        key = self._enter", "        key = self._enter",
+       "the key of before a move names the region still"), BY_REGISTRATIONS),
+    (m("driver-domain-changes-unasked", MEMORY, "pd if flags & control.REREG_PD else former.pd,", "pd,",
+       "a region whose rights change is in another domain, for the driver"), BY_REGISTRATIONS),
+    (m("driver-refused-move-stays-attached", MEMORY, "            if new is not placed:\n                self._release(new)\n            raise\n", "            raise\n",
+       "each refused move costs an attachment"), BY_REGISTRATIONS),
+)  # fmt: skip
+"""Each with the tests that judge it."""
