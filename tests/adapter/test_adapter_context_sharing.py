@@ -155,6 +155,7 @@ def test_hosts_that_go_at_once_leave_nothing(node, hosts):
     assert not {kind: resources.count(kind) for kind in Kind if resources.count(kind)}
     assert not resources._importers
     assert not resources._inherited
+    assert not any(resources.contexts._imports.values())
 
 
 def test_who_comes_later_is_not_who_had_shown_the_descriptor(node, hosts):
@@ -180,3 +181,7 @@ def test_the_first_key_finds_a_region_whose_key_has_changed(hosts):
     imported, length = one.import_mr(pd, key.handle)
     assert (imported.handle, imported.lkey, length) == (key.handle, again.lkey, 8192)
     assert refusal(one.import_mr, pd, again.lkey) == errno.ENOENT
+    other = owner.alloc_pd()
+    one.import_pd(other)
+    elsewhere = region(owner, other)
+    assert refusal(one.import_mr, pd, elsewhere.handle) == errno.ENOENT

@@ -34,6 +34,12 @@ def test_an_attribute_that_does_not_exist_cannot_be_set(make) -> None:
         _ = made.no_such
 
 
+def test_attributes_are_printed_by_name() -> None:
+    assert "tph_mem_type" in str(DmaHandleInitAttr(ph=2))
+    assert "ph = 2" in repr(DmaHandleInitAttr(ph=2))
+    assert "rate_limit" in str(QPRateLimitAttr())
+
+
 def test_a_parent_domain_s_attributes_have_no_others_either(context: Context) -> None:
     with PD(context) as pd:
         attr = ParentDomainInitAttr(pd)

@@ -131,7 +131,10 @@ class DmaHandleInitAttr(PyverbsObject):
         self.tph_mem_type = UINT8(tph_mem_type)
 
     def __str__(self) -> str:
-        return lines(vars(self))
+        return lines({name: getattr(self, name) for name in self.__slots__})
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name} = {getattr(self, name)}" for name in self.__slots__)
 
 
 class DMAHandle(Resource):
@@ -152,7 +155,7 @@ class DMAHandle(Resource):
             or (given & _MASK_PH and init_attr.ph > _LAST_PH)
         )
         if wrong:
-            raise PyverbsRDMAError(f"Failed to create DMA Handle: {vars(init_attr)}", errno.EINVAL)
+            raise PyverbsRDMAError(f"Failed to create DMA Handle: {init_attr!r}", errno.EINVAL)
         self._driver = ctx.driver
         self.ctx = ctx
         self._opened(ctx)

@@ -34,7 +34,7 @@ class QPRateLimitAttr(PyverbsObject):
         self.comp_mask = int(comp_mask)
 
     def __str__(self) -> str:
-        return lines(vars(self))
+        return lines({name: getattr(self, name) for name in self.__slots__})
 
 
 class QPAttachCompCntrAttr(PyverbsObject):
