@@ -157,7 +157,7 @@ class Rules:
     def holds_doorbell(self):
         """A doorbell waits for the next ones."""
         for number in range(4 * EXPECTED):
-            if self.loop.batching.rang(7 + number % 2, self.now):
+            if self.loop.batching.on_doorbell(7 + number % 2, self.now):
                 return
             self.loop.batching.sent(self.now)
         raise AssertionError("nothing waits")
