@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -76,6 +77,7 @@ class AgentHandle:
         self._driver = driver
         self._session = driver.session
         self.entries = entries
+        self._asked: dict[bytes, list[MadArrival]] = {}  # by transaction ID: answers to threads that `ask`
         self._ring = EntryRing(self._session, entries, MAD_ENTRY_BYTES, _arrival, "the agent")
         try:
             reply = self._session.call(
@@ -122,7 +124,24 @@ class AgentHandle:
         """The next datagram; None: none has come within ``timeout_s`` (0: poll once).  EIO when the ring
         holds a malformed entry, or the adapter is gone.
         """
-        return self._ring.receive(timeout_s)
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            arrival = self._ring.receive(timeout_s)
+            if arrival is None or not self._hand_over(arrival):
+                return arrival
+            if end_s is not None:
+                timeout_s = max(end_s - time.monotonic(), 0.0)
+
+    def _hand_over(self, arrival: MadArrival) -> bool:
+        """Give an answer to the thread that has asked; whether there is one."""
+        if not arrival.status and not arrival.mad[_METHOD_AT] & RESPONSE:
+            return False
+        answers = self._asked.get(arrival.mad[_TRANSACTION])
+        if answers is None:
+            return False
+        answers.append(arrival)
+        self._session.channel.wake_waiters()
+        return True
 
     @property
     def idle(self) -> bool:
@@ -130,23 +149,26 @@ class AgentHandle:
         return self._ring.idle
 
     def ask(self, mad: bytes, to: MadAddress, timeout_ms: int, retries: int) -> bytes:
-        """Send a request and wait for its response, for a program that does one thing at a time: what else
-        comes meanwhile is lost.  ETIMEDOUT: nobody has answered; EINVAL: there is no response to such a
-        datagram, or no time to wait for it.
+        """Send a request and wait for its response, whichever thread receives it.  What comes meanwhile that
+        nobody asked for is lost.  ETIMEDOUT: nobody has answered; EINVAL: there is no response to such a
+        datagram, no time to wait for it, or another thread asks with its transaction ID.
         """
         if timeout_ms <= 0 or len(mad) != MAD_BYTES or not _is_answered(mad):
             raise DriverError(errno.EINVAL, "what is asked is a request, and has a time-out")
-        self.send(mad, to, timeout_ms, retries)
-        while True:
-            arrival = self.receive()
-            if arrival is None:
-                continue
-            answers = arrival.status != 0 or bool(arrival.mad[_METHOD_AT] & RESPONSE)
-            if not answers or arrival.mad[_TRANSACTION] != mad[_TRANSACTION]:
-                continue
-            if arrival.status:
-                raise DriverError(errno.ETIMEDOUT, "nobody has answered a management datagram")
-            return arrival.mad
+        answers: list[MadArrival] = []
+        if self._asked.setdefault(mad[_TRANSACTION], answers) is not answers:
+            raise DriverError(errno.EINVAL, "another thread asks with this transaction ID")
+        try:
+            self.send(mad, to, timeout_ms, retries)
+            while not answers:
+                arrival = self._ring.receive(None, lambda: bool(answers))
+                if arrival is not None:
+                    self._hand_over(arrival)
+        finally:
+            del self._asked[mad[_TRANSACTION]]
+        if answers[0].status:
+            raise DriverError(errno.ETIMEDOUT, "nobody has answered a management datagram")
+        return answers[0].mad
 
     def unregister(self) -> None:
         """End the registration; datagrams that were not received are lost."""

@@ -52,18 +52,21 @@ class EntryRing(Generic[_Entry]):
         with self._lock:
             return not self._kept and (self._ended or self._broken or bool(self._ring.idle()))
 
-    def receive(self, timeout_s: float | None) -> _Entry | None:
-        """The next entry; None: none has come within ``timeout_s`` (0: poll once; None: no limit).
+    def receive(
+        self, timeout_s: float | None, enough: Callable[[], bool] = lambda: False
+    ) -> _Entry | None:
+        """The next entry; None: none has come within ``timeout_s`` (0: poll once; None: no limit), or it is
+        ``enough``.
         DriverError EINVAL: the owner has ended; EIO: an entry is malformed, or the adapter is gone.
         """
         found: list[_Entry] = []
 
         def ready() -> bool:
-            if not found:
+            if not found and not enough():
                 entry = self._take()
                 if entry is not None:
                     found.append(entry)
-            return bool(found) or bool(self._session.dead) or self._ended or self._broken
+            return bool(found) or enough() or bool(self._session.dead) or self._ended or self._broken
 
         self._session.check()
         if not ready():
@@ -74,6 +77,8 @@ class EntryRing(Generic[_Entry]):
                 self._wait(ready, found, timeout_s)
         if found:
             return found[0]
+        if enough():
+            return None
         self._session.check()
         if self._ended:
             raise DriverError(errno.EINVAL, f"{self._owner} is closed")

@@ -68,8 +68,8 @@ class MadAgent(Resource):
             return self._handle.receive(timeout_s)
 
     def ask(self, request: Mad, to: MadAddress, timeout_ms: int = 1000, retries: int = 3) -> Mad:
-        """Send a request and wait for its response, for a program that does one thing at a time: what else
-        comes meanwhile is lost.  `PyverbsRDMAError` ETIMEDOUT: nobody has answered; `PyverbsUserError`: there
+        """Send a request and wait for its response, whichever thread receives it; what comes meanwhile that
+        nobody asked for is lost.  `PyverbsRDMAError` ETIMEDOUT: nobody has answered; `PyverbsUserError`: there
         is no response to such a datagram, or no time to wait for it.
         """
         if timeout_ms <= 0 or not is_request(request.header):

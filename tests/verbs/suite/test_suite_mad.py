@@ -61,6 +61,25 @@ def test_a_blocking_question_is_answered_by_the_port_itself(verbs_pair) -> None:
         assert (answer.header.method, answer.header.status) == (0x81, 0)
 
 
+def test_an_answer_that_another_thread_receives_is_who_asks_one_s(verbs_pair, monkeypatch) -> None:
+    """Else who had asked waited for ever; its time-out had been answered."""
+    with MadAgent(verbs_pair.client, 1, 0x04) as asker:
+        header = MadHeader(management_class=0x04, method=GET, transaction_id=3, attribute_id=1)
+        send, found = asker._handle.send, []
+
+        def meanwhile(*arguments) -> None:
+            send(*arguments)
+            found.append(asker.receive(0.05))  # as another thread that was first
+
+        monkeypatch.setattr(asker._handle, "send", meanwhile)
+        answer = asker.ask(Mad.make(header), address_of(verbs_pair.client), timeout_ms=20_000, retries=0)
+        assert (answer.header.method, found) == (0x81, [None])
+        asker._handle._asked[bytes(7) + b"\3"] = []  # of another thread
+        with pytest.raises(PyverbsRDMAError) as twice:
+            asker.ask(Mad.make(header), address_of(verbs_pair.client), timeout_ms=20_000, retries=0)
+        assert twice.value.error_code == errno.EINVAL
+
+
 def test_a_time_out_ends_a_blocking_question(verbs_pair) -> None:
     with MadAgent(verbs_pair.client, 1, VENDOR) as asker, MadAgent(verbs_pair.server, 1, VENDOR, 1, {GET}):
         with pytest.raises(PyverbsRDMAError) as late:
