@@ -74,7 +74,10 @@ class Sockets(Frame):
 
     def do_dup(self, rng: random.Random) -> None:
         if rng.random() < 0.3 and (end := self.any("end", rng)) is not None:
-            made = End(end.socket.dup())
+            stream, made = end.socket.stream, End(end.socket.dup())
+            if stream is None or made.socket.stream is not stream:  # closed: the number was another's
+                made.close()
+                return
             made.letter, made.heard = end.letter, end.heard
             self.put("end", made)
 
@@ -105,8 +108,8 @@ class Sockets(Frame):
             pages = self.any("buffer", rng) if rng.random() < 0.5 else None
             if pages is None:
                 pages = Pages(sockets.PageBuffer(1 << 16))
-                self.put("buffer", pages)
                 found = bytes(memoryview(pages.buffer)[: end.socket.recv_into(pages.buffer)])
+                self.put("buffer", pages)  # not before: others receive into it then
             else:  # which others receive into at the same time
                 end.socket.recv_into(pages.buffer)
                 return

@@ -69,8 +69,8 @@ class MadAgent(Resource):
 
     def ask(self, request: Mad, to: MadAddress, timeout_ms: int = 1000, retries: int = 3) -> Mad:
         """Send a request and wait for its response, whichever thread receives it; what comes meanwhile that
-        nobody asked for is lost.  `PyverbsRDMAError` ETIMEDOUT: nobody has answered; `PyverbsUserError`: there
-        is no response to such a datagram, or no time to wait for it.
+        nobody asked for is lost.  `PyverbsRDMAError` ETIMEDOUT: nobody has answered; `PyverbsUserError`:
+        there is no response to such a datagram, or no time to wait for it.
         """
         if timeout_ms <= 0 or not is_request(request.header):
             raise PyverbsUserError("what is asked is a request, and has a time-out")
