@@ -33,6 +33,7 @@ from stress_frame import Frame, Pages
 from softhca.verbs import enums as e
 
 HANG_S = 900
+SETTLED_S = 10
 LENGTHS = (64, 4096, 8192, 40_000)
 ACCESS = 0xF  # local write, remote write, read, atomic
 ROOMS = ("verbs", "connections", "channels", "sockets")
@@ -304,6 +305,10 @@ def look_for_leaks(stress: Frame, observers: list[Any], descriptors: int, thread
     for name in stress.names:
         devices.remove(name)
     gc.collect()
+    end_s = time.monotonic() + SETTLED_S
+    while mapped() and time.monotonic() < end_s:  # a thread of the library may be about to end
+        time.sleep(0.01)
+        gc.collect()
     if len(os.listdir("/proc/self/fd")) > descriptors + stress.DESCRIPTORS:
         open_ones = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
                      if os.path.exists(f"/proc/self/fd/{fd}")]  # fmt: skip
