@@ -190,8 +190,9 @@ def test_links_of_a_node_are_the_same(pair: Pair) -> None:
 
 
 def test_ports_are_the_same_but_for_what_each_manager_sets(pair: Pair) -> None:
+    # LocalPort of a switch is the port by which the manager's last question came in
     own = {"HoqLife", "VLStallCount", "OperVLs", "PartEnforceInb", "PartEnforceOutb", "LocalPhysErr",
-           "OverrunErr"}  # fmt: skip
+           "OverrunErr", "LocalPort"}  # fmt: skip
     for name, port in (("h2", 1), ("s1-1", 0)):
         ours, theirs = pair.both("PIR", f"{{node}}/{port}", named={"node": TOPOLOGY.index(name)})
         assert len(ours) == 1

@@ -66,8 +66,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "waits for a millisecond",
     (
         "runtime/progress_thread.py", "Progress._wait_leading",
-        "self._drive(loop, ready, leading=True) → self._drive(loop, ready, leading=False)",
-    ): "the thread in charge wakes itself once more",
+        "if self._drive(loop, ready, leading=True) or ready(): → "
+        "if self._drive(loop, ready, leading=False) or ready():",
+    ): "the thread in charge wakes itself once more, and goes by what another has seen of yields",
     (
         "runtime/progress_thread.py", "Progress._notify_followers", "self._changes += 1 → self._changes += 2",
     ): "who waits only looks whether it is another number",

@@ -9,7 +9,7 @@ import pytest
 from cluster_machines import Machines
 
 from softhca.cli.main import main
-from softhca.fabric.division import HERE, parts_of
+from softhca.fabric.division import LOCAL_RUNNER, parts_of
 from softhca.fabric.generators import fat_tree, torus
 from softhca.fabric.routing import route
 from softhca.fabric.verify import credit_loop, reach
@@ -97,4 +97,4 @@ def test_parts_are_all_of_it(count, size):
     parts = parts_of(count, size)
     assert [number for start, end in parts for number in range(start, end)] == list(range(count))
     assert all(0 < end - start <= size for start, end in parts)
-    assert list(HERE.run(lambda shared, part: (shared, part), "x", parts)) == [("x", part) for part in parts]
+    assert list(LOCAL_RUNNER.run(lambda shared, part: (shared, part), "x", parts)) == [("x", part) for part in parts]

@@ -65,7 +65,7 @@ class Silent(CreditReceiver):
     """It never tells of room that has become free."""
 
     def limit(self, vl):
-        return self.told[vl]
+        return self.advertised[vl]
 
 
 class SilentFabric(SwitchedFabric):
@@ -76,7 +76,7 @@ class SilentFabric(SwitchedFabric):
         for switch in self.switches.values():
             port = switch.ports[4]
             before, port.receiver = port.receiver, Silent(port.settings.buffer_blocks, port.settings.lanes)
-            port.receiver.told = list(before.told)
+            port.receiver.advertised = list(before.advertised)
 
 
 def test_credits_that_do_not_come_back_are_noticed(monkeypatch):

@@ -27,8 +27,8 @@ GOLDEN = {
     "swap-under-load": "47ad7324efe1d68134dc3dc5d1a47576",
     "migrate-under-load": "957a41c369b6f175774665bdaf2adc0d",
     "window-forged": "fd77800d12c843f40f05c81286bbd1b9",
-    "cm-under-loss": "52843cf02a3bf9a10c09b2de054cd2ae",
-    "stale-connection": "0bd9427a7eb0c1d8b2dbf83a27c865d3",
+    "cm-under-loss": "accc8ddd4fbedb3fe7d30eaa5238455c",
+    "stale-connection": "2ad6eb80063961987b9ce21ee8f147fd",
     "port-failover": "5649ce6aefaf72b508d697ab3df2543e",
     "rd-chaos": "560df05ca0f8e54d3f15f6f612e570ca",
 }
