@@ -97,4 +97,5 @@ def test_parts_are_all_of_it(count, size):
     parts = parts_of(count, size)
     assert [number for start, end in parts for number in range(start, end)] == list(range(count))
     assert all(0 < end - start <= size for start, end in parts)
-    assert list(LOCAL_RUNNER.run(lambda shared, part: (shared, part), "x", parts)) == [("x", part) for part in parts]
+    found = list(LOCAL_RUNNER.run(lambda shared, part: (shared, part), "x", parts))
+    assert found == [("x", part) for part in parts]
