@@ -193,27 +193,37 @@ def test_what_a_connection_has_is_given_back_where_it_cannot_be_adopted(
             client.recv(1)
 
 
-def test_a_socket_that_is_being_closed_is_no_other_descriptor(connected: Connect) -> None:
+def test_a_socket_that_is_being_closed_is_no_other_descriptor(
+    monkeypatch: pytest.MonkeyPatch, connected: Connect
+) -> None:
     """While `close` waits for what was sent, no call of another thread reads what stands for the socket."""
-    one, other = connected(pool_bytes=1 << 16, linger_s=limit_s(20))
-    one.setblocking(False)
-    while one.stream.writable:  # type: ignore[union-attr]
-        one.send(bytes(1 << 16))
+    one, other = connected(linger_s=limit_s(20))
+    stream = one.stream
+    assert stream is not None
+    asked, arrived = threading.Event(), threading.Event()
+
+    def drained(self: Stream) -> bool:
+        asked.set()
+        return arrived.is_set()
+
+    monkeypatch.setattr(Stream, "drained", property(drained))
+    one.sendall(b"last words")
     closing = threading.Thread(target=one.close)
     closing.start()
-    while one.stream is not None:
-        pass
+    assert asked.wait(limit_s(20))
     calls: tuple[Callable[[], object], ...] = (
         lambda: one.recv(1), lambda: one.recv_into(bytearray(1)), lambda: one.recv_view(1),
         lambda: one.send(b"x"), lambda: one.sendall(b"x"), one.getpeername, one.getsockname,
         lambda: one.shutdown(kernel.SHUT_RD),
     )  # fmt: skip
+    assert one.stream is None
     assert closing.is_alive()
     for call in calls:
         with pytest.raises(OSError, match="Bad file descriptor"):
             call()
-    while other.recv(1 << 20):
-        pass
+    arrived.set()
+    stream._driver.wake_waiters()
+    assert other.recv(100) == b"last words"
     closing.join(limit_s(20))
     assert not closing.is_alive()
 
