@@ -191,17 +191,23 @@ def _device(word: str) -> DeviceSpecification:
     return DeviceSpecification(name, kind, first, **_options(options), further_places=tuple(further))
 
 
-def _fabric_ports(text: str) -> list[str]:
-    """Where the ports of a device are that ``fabric:F/h3[1]+fabric:F/h3[2]`` names: at one host."""
+def _named_ports(text: str, kind: str, place_of: Callable[[str], str]) -> list[str]:
+    """The places of the ports of one device, all of one kind, joined by ``+``."""
     words = text.split("+")
     if len(words) > MAX_PORTS:
         raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {len(words)} ports, at most {MAX_PORTS}")
     places = []
     for word in words:
-        kind, _, place = word.partition(":")
-        if kind != "fabric":
-            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {word!r} is no port of kind fabric")
-        places.append(_host(place))
+        found, _, place = word.partition(":")
+        if found != kind:
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {word!r} is no port of kind {kind}")
+        places.append(place_of(place))
+    return places
+
+
+def _fabric_ports(text: str) -> list[str]:
+    """Where the ports of a device are that ``fabric:F/h3[1]+fabric:F/h3[2]`` names: at one host."""
+    places = _named_ports(text, "fabric", _host)
     if len(places) > 1 and (
         len({place.partition("[")[0] for place in places}) > 1
         or len(set(places)) < len(places)
@@ -214,15 +220,7 @@ def _fabric_ports(text: str) -> list[str]:
 
 def _ports(text: str) -> list[str]:
     """Where the ports of a device are that ``udp:A+udp:B`` names."""
-    words = text.split("+")
-    if len(words) > MAX_PORTS:
-        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {len(words)} ports, at most {MAX_PORTS}")
-    places = []
-    for word in words:
-        kind, _, place = word.partition(":")
-        if kind != "udp":
-            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {word!r} is no port of kind udp")
-        places.append(_place(place))
+    places = _named_ports(text, "udp", _place)
     if len(set(filter(None, places))) != len(list(filter(None, places))):
         raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {text!r} gives two ports one place")
     return places
