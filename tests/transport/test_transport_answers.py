@@ -1,0 +1,253 @@
+"""Answers that come at awkward moments: between a going back and its packets, during a wait, inside of an
+RDMA READ, or behind one that is answered in part."""
+
+import pytest
+
+from softhca.queues import cqe, wqe
+from softhca.testing.transport_pair import Faults
+from softhca.transport.conditions import NOT_READY, UNPLACED
+from softhca.transport.credits import CREDITS, INVALID
+from softhca.transport.states import ERR, RTS
+from softhca.wire import opcodes as op
+
+PSN, PMTU = 10, 256
+RNR, SEQUENCE, ACCESS = 0x22, 0x60, 0x62
+FIRST, MIDDLE, LAST = (
+    op.RC_RDMA_READ_RESPONSE_FIRST,
+    op.RC_RDMA_READ_RESPONSE_MIDDLE,
+    op.RC_RDMA_READ_RESPONSE_LAST,
+)
+
+
+class Awkward:
+    """A requester whose peer is played by the test: nothing that is sent arrives, and nothing is sent but by
+    `settle`."""
+
+    def __init__(self, pair, **settings):
+        settings = {"timeout": 20, "retry_cnt": 3, "rnr_retry": 3, "rd_atomic": 4, **settings}
+        self.p = pair(pmtu=PMTU, left_psn=PSN, faults=Faults(rule=lambda way, packet: 0), **settings)
+        self.qp = self.p.left.qp
+        self.local, self.remote = self.p.left.region(8 * PMTU), self.p.right.region(8 * PMTU)
+
+    @property
+    def sender(self):
+        return self.qp.requester
+
+    def request(self, opcode, size, wr_id=0):
+        self.p.left.post(opcode, [self.local.sge(0, size)], remote=self.remote, wr_id=wr_id)
+
+    def hear(self, psn, syndrome=INVALID, msn=0):
+        self.p.forge(op.RC_ACKNOWLEDGE, psn, way="ba", syndrome=syndrome, msn=msn)
+
+    def respond(self, opcode, psn, size, syndrome=INVALID, msn=0):
+        self.p.forge(opcode, psn, bytes(size), way="ba", syndrome=syndrome, msn=msn)
+
+    def settle(self):
+        """Send what may be sent: its PSNs."""
+        self.p.log.clear()
+        while self.p.a.queue:
+            self.p.transmit(self.p.a)
+        rows = [row["psn"] for row in self.p.decoded("ab")]
+        self.p.log.clear()
+        return rows
+
+    def done(self):
+        return [(c.wr_id, c.status) for c in self.p.left.sent()]
+
+    def wait(self):
+        """Until a delay is over; nothing is sent meanwhile."""
+        while self.sender.condition == NOT_READY:
+            self.p.now = self.sender.retry.deadline_ns
+            self.qp.flow.expire(self.p.now)
+
+
+@pytest.fixture
+def awkward(pair):
+    return lambda **settings: Awkward(pair, **settings)
+
+
+@pytest.mark.parametrize("answered", range(1, 8))
+def test_a_going_back_begins_behind_what_was_answered_before_it_went(awkward, answered):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 8 * PMTU)
+    assert a.settle() == list(range(10, 18))
+    a.hear(10, SEQUENCE)
+    a.hear(10 + answered - 1)
+    assert a.settle() == list(range(10 + answered, 18))
+    assert a.qp.counters.retransmissions == 1
+
+
+def test_a_loss_that_is_told_again_while_the_packet_stands_at_the_cursor_costs_nothing(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 4 * PMTU)
+    a.settle()
+    a.hear(10, SEQUENCE)
+    a.hear(11)
+    a.hear(12, SEQUENCE)
+    assert a.qp.counters.retransmissions == 1
+    assert a.sender.retry.retries_left == 3
+    assert a.settle() == [12, 13]
+
+
+def test_a_later_refusal_while_one_is_waited_for_changes_nothing(awkward):
+    a = awkward()
+    for k in range(4):
+        a.request(wqe.RDMA_WRITE, 8, k)
+    a.settle()
+    a.hear(10, RNR)
+    deadline = a.sender.retry.deadline_ns
+    a.hear(12, RNR + 3)
+    assert (a.sender.una_psn, a.sender.retry.deadline_ns, a.done()) == (10, deadline, [])
+    assert a.sender.retry.rnr_retries_left == 2
+
+
+def test_a_later_refusal_before_the_packet_goes_again_acknowledges_what_is_before_it(awkward):
+    a = awkward()
+    for k in range(4):
+        a.request(wqe.RDMA_WRITE, 8, k)
+    a.settle()
+    a.hear(10, RNR)
+    a.wait()
+    a.hear(12, RNR)
+    assert a.done() == [(0, 0), (1, 0)]
+    assert (a.sender.una_psn, a.sender.condition) == (12, NOT_READY)
+    a.wait()
+    assert a.settle() == [12, 13]
+
+
+def test_a_refusal_does_not_end_the_wait_for_memory_of_an_answer(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_READ, PMTU)
+    a.settle()
+    a.p.a.data_access(False)
+    a.respond(op.RC_RDMA_READ_RESPONSE_ONLY, 10, PMTU)
+    assert a.sender.condition == UNPLACED
+    a.hear(10, RNR)
+    assert a.sender.condition == UNPLACED
+    assert a.sender.retry.rnr_retries_left == 3
+    a.p.a.data_access(True)
+    assert a.settle() == [10]
+
+
+def test_after_an_answer_that_found_no_place_a_loss_counts_again(awkward):
+    """Who has been answered is fresh, though the answer was not taken."""
+    a = awkward()
+    a.request(wqe.RDMA_READ, PMTU)
+    a.settle()
+    a.hear(10, RNR)
+    a.wait()
+    assert a.settle() == [10]
+    a.p.a.data_access(False)
+    a.respond(op.RC_RDMA_READ_RESPONSE_ONLY, 10, PMTU)
+    a.p.a.data_access(True)
+    assert a.settle() == [10]
+    a.hear(10, SEQUENCE)
+    assert a.settle() == [10]
+    assert a.qp.counters.retransmissions == 1
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_after_a_time_out_one_packet_goes_into_a_full_window_if_that_has_heard_nothing(awkward, quiet):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 2 * PMTU)
+    a.settle()
+    window = a.qp.flow.window
+    window.charge(window.limit_bytes)  # others have it
+    a.p.now = a.sender.retry.deadline_ns
+    window.heard_ns = 0 if quiet else a.p.now - 1
+    a.qp.flow.expire(a.p.now)
+    assert a.sender.retry.retries_left == 2
+    assert a.settle() == ([10] if quiet else [])
+    window.give_up(window.limit_bytes)
+
+
+# refusals inside of an RDMA READ: what is before them has not come
+
+
+@pytest.mark.parametrize("psn", [11, 12])
+@pytest.mark.parametrize("syndrome", [RNR, ACCESS, SEQUENCE, 0x63])
+def test_a_refusal_behind_lost_responses_of_a_read_has_them_sent_again_first(awkward, psn, syndrome):
+    a = awkward()
+    a.request(wqe.RDMA_READ, 3 * PMTU)
+    a.settle()
+    a.hear(psn, syndrome)
+    assert a.qp.state == RTS
+    assert a.qp.counters.implied_naks == 1
+    assert a.sender.condition != NOT_READY
+    assert a.settle() == [10]
+    assert a.done() == []
+
+
+@pytest.mark.parametrize("syndrome", [ACCESS, 0x63])
+def test_a_refusal_behind_those_that_came_ends_the_read(awkward, syndrome):
+    a = awkward()
+    a.request(wqe.RDMA_READ, 3 * PMTU)
+    a.settle()
+    a.respond(FIRST, 10, PMTU)
+    a.hear(11, syndrome)
+    assert a.qp.state == ERR
+    assert [status for _, status in a.done()] == [
+        cqe.WC_REM_ACCESS_ERR if syndrome == ACCESS else cqe.WC_REM_OP_ERR
+    ]
+
+
+@pytest.mark.parametrize("opcode", [FIRST, MIDDLE])
+def test_the_last_response_of_a_read_says_that_it_is_the_last(awkward, opcode):
+    """Its length alone would be right."""
+    a = awkward()
+    a.request(wqe.RDMA_READ, 2 * PMTU)
+    a.settle()
+    a.respond(FIRST, 10, PMTU)
+    a.respond(opcode, 11, PMTU)
+    assert a.done() == [(0, cqe.WC_BAD_RESP_ERR)]
+
+
+# what answers say of receives
+
+
+def granted(a):
+    return a.sender.lsn if a.sender.limited else None
+
+
+def test_a_response_without_credits_leaves_those_that_there_are(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_READ, 4 * PMTU)
+    a.settle()
+    a.respond(FIRST, 10, PMTU, 4, 9)
+    assert granted(a) == 9 + CREDITS[4]
+    a.p.forge(op.RC_ACKNOWLEDGE, 0, way="ab", syndrome=7, msn=500)  # of another connection
+    a.respond(MIDDLE, 11, PMTU)
+    a.respond(MIDDLE, 12, PMTU)
+    assert granted(a) == 9 + CREDITS[4]
+    a.respond(LAST, 13, PMTU, 5, 10)
+    assert granted(a) == 10 + CREDITS[5]
+
+
+def test_an_atomic_response_brings_credits(awkward):
+    a = awkward()
+    a.request(wqe.ATOMIC_FETCH_AND_ADD, 8)
+    a.settle()
+    a.p.forge(op.RC_ATOMIC_ACKNOWLEDGE, 10, way="ba", syndrome=4, msn=9)
+    assert granted(a) == 9 + CREDITS[4]
+    assert a.done() == [(0, 0)]
+
+
+@pytest.mark.parametrize("informed", [False, True])
+def test_who_knows_of_credits_does_not_ask_for_an_answer_with_each_burst(awkward, informed):
+    """Before the first answer the last packet of each burst asks, for the next one may not go without."""
+    a = awkward()
+    window = a.qp.flow.window
+    window.limit_bytes = window.maximum_bytes = 1 << 24
+    first = PSN
+    if informed:
+        a.p.left.post(wqe.SEND, inline=b"x")
+        a.settle()
+        a.hear(PSN, 10, 1)
+        first += 1
+    memory = a.p.left.region(100 * PMTU)
+    a.p.left.post(wqe.SEND, [memory.sge()])
+    a.p.log.clear()
+    assert a.p.transmit(a.p.a)
+    rows = a.p.decoded("ab")
+    assert [row["psn"] for row in rows] == list(range(first, first + 64))
+    assert [row["psn"] for row in rows if row["ack_request"]] == ([] if informed else [first + 63])
