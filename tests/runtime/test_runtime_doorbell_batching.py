@@ -348,3 +348,13 @@ def test_a_command_finds_sent_what_is_rung_together_with_it(unseen):
     unseen.bench.engine.command = lambda now: order.append(unseen.waiting())
     rings(unseen, 1, 1_000)
     assert order == [[]]
+
+
+def test_a_command_finds_acknowledged_what_has_come_before_it(unseen):
+    """Its host has seen the completions, and may end the queue pair by this command."""
+    order = []
+    unseen.bench.engine.outgoing.append(0)  # an acknowledgement that the last turn had no room for
+    unseen.bench.engine.commands = 1
+    unseen.bench.engine.command = lambda now: order.append(unseen.waiting())
+    unseen.loop.turn(unseen.now)
+    assert order == [[]]

@@ -609,3 +609,42 @@ def test_shared_receives_serve_several_queue_pairs(pair):
     got = [c.wr_id for right in p.rights for c in right.received()]
     assert sorted(got) == list(range(6))
     assert all(statuses(left.sent()) == [0, 0] for left in p.lefts)
+
+
+def executed(p):
+    """What the left side has posted has arrived, and the right side has sent nothing yet."""
+    while p.transmit(p.a):
+        pass
+    p.now = p.flying[-1][0]
+    p.a.now = p.b.now = p.now
+    assert p.deliver()
+
+
+@pytest.mark.parametrize("messages", [1, 3])
+def test_what_was_completed_before_the_error_state_is_acknowledged(pair, messages):
+    """A consumer that has the last message may disconnect at once; the sender must not see it flushed."""
+    p = pair()
+    target, source = p.right.region(64), p.left.region(64, fill=DATA[:64])
+    for number in range(messages):
+        p.right.post_receive([target.sge()], number)
+        p.left.post(wqe.SEND, [source.sge()])
+    executed(p)
+    assert statuses(p.right.received()) == [cqe.WC_SUCCESS] * messages
+    p.right.qp.modify({"qp_state": ERR}, p.now)
+    p.run()
+    assert statuses(p.left.sent()) == [cqe.WC_SUCCESS] * messages
+    assert [row["psn"] for row in p.decoded("ba")] == [p.decoded("ab")[-1]["psn"]]
+    p.at_rest()
+
+
+def test_an_acknowledgement_that_is_due_is_forgotten_at_reset(pair):
+    p = pair()
+    target, source = p.right.region(64), p.left.region(64)
+    p.right.post_receive([target.sge()])
+    p.left.post(wqe.SEND, [source.sge()])
+    executed(p)
+    p.right.qp.modify({"qp_state": ERR}, p.now)
+    p.right.qp.modify({"qp_state": RESET}, p.now)
+    while p.transmit(p.b):
+        pass
+    assert p.decoded("ba") == []

@@ -425,7 +425,7 @@ def test_nothing_is_executed_or_answered_after_a_fatal_nak(peer):
     assert peer.target.data == before
 
 
-def test_error_by_the_consumer_sends_nothing(peer):
+def test_error_by_the_consumer_sends_nothing_behind_an_answer_that_is_lost(peer):
     read(peer, 100, 600)
     write(peer, 103)
     peer.right.qp.modify({"qp_state": ERR}, peer.now)

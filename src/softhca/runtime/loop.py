@@ -178,16 +178,14 @@ class EngineLoop:
     def serve_hosts(self, now: int) -> bool:
         """Serve the hosts' doorbells and commands; whether there were any.
 
-        A command finds sent what its host has posted before it.
+        A command finds sent what its host has posted before it, and what its completions owe their senders:
+        it may end the queue pair.
         """
         self.adapter.last_doorbell = _NO_QUEUE_PAIR
         served: cython.bint = self.adapter.ring(now)
         if self.adapter.commanded:
-            if served:
-                self.acknowledgement.end()
-                self.transmit(now)
-            else:
-                self.flush(now)
+            self.acknowledgement.end()
+            self.transmit(now)
             served = self.adapter.command(now) or served
             self.adapter.last_doorbell = _NO_QUEUE_PAIR
         return served

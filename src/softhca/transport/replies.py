@@ -330,6 +330,15 @@ class ResponseGenerator:
         self.connection.fail(event, NAK_NAMES[code & 31])
 
     def flush(self) -> None:
-        """The connection is in error: nothing is to be sent but, where that is why, the NAK that says so."""
-        if not self.dying:
-            self.clear()
+        """The connection is in error: nothing is to be sent but, where that is why, the NAK that says so, and
+        the ACK of what was executed: its completions are told, and consumers disconnect after the last one.
+        No ACK goes before an answer to a READ, which will not be sent any more."""
+        if self.dying:
+            return
+        executed: cython.bint = self.ack_pending and self.ring.pending == 0
+        psn: cython.uint = self.ack_psn
+        self.clear()
+        if executed:
+            self.ack_psn = psn
+            self.ack_pending = self.dying = True
+            self.flow.environment.schedule(self.flow)
