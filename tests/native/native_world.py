@@ -22,8 +22,8 @@ LISTENS_NOT = re.compile("REJECTED[,;] error:? 8|UNREACHABLE[,;] error: 1|Connec
                          "CM event bl blka 8|rpoll: ")  # fmt: skip
 """What a program says whose peer does not listen yet."""
 SECOND_LISTENS_NOT = "Failed to connect RDMA CM events"
-"""What perftest says whose peer took the first of its two connections and does not listen for the second one yet:
-its two ends synchronise before the server listens, so that the client may be first, on every fabric."""
+"""What perftest says whose peer took the first of its two connections and does not listen for the second one
+yet: its two ends synchronise before the server listens, so that the client may be first, on every fabric."""
 
 
 def built(folder: Path) -> Path:
