@@ -66,7 +66,7 @@ def needs(*programs: str) -> None:
     """Skip the test where one of Debian's programs is not installed."""
     packages = {"ibv": "ibverbs-utils", "ib": "perftest", "rping": "rdmacm-utils", "ucx": "ucx-utils",
                 "stdbuf": "coreutils", "io": "ucx-utils", "fi": "libfabric-bin",
-                "ip": "iproute2", "iperf": "iperf"}
+                "ip": "iproute2", "iperf": "iperf", "mpirun": "openmpi-bin", "mpicc": "libopenmpi-dev"}
     for name in programs:
         if shutil.which(name) is None:
             package = packages.get(name.partition("_")[0], "rdmacm-utils")

@@ -15,8 +15,10 @@ from softhca.native import PATHS_NAME, library
 
 PRELOAD = "LD_PRELOAD"
 LINKED_WITH = ("libibverbs.so", "librdmacm.so", "libucp.so", "libuct.so", "libucs.so",
-               "libfabric.so", "libmpi.so")  # fmt: skip
+               "libfabric.so", "libmpi.so", "libmpich.so")  # fmt: skip
 """A program that needs one of these at its start opens RDMA devices, itself or by what these load."""
+LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
+"""Programs that start an MPI's ranks, which open devices each for itself."""
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -63,6 +65,8 @@ def _needed_of(image: mmap.mmap) -> list[str] | None:
 def wants_devices(program: Sequence[str]) -> bool:
     """Whether ``program`` is one in C that opens RDMA devices; CommandError where it cannot be given any."""
     found = shutil.which(program[0])
+    if found is not None and os.path.basename(program[0]).partition(".")[0] in LAUNCHERS:
+        return library() is not None  # ranks in Python need no library
     names = None if found is None else needed(Path(found).resolve())
     if found is None or not names or not any(name.startswith(LINKED_WITH) for name in names):
         return False
