@@ -93,6 +93,7 @@ FIELDS = {
     "ibv_wc": "status opcode vendor_err byte_len qp_num src_qp wc_flags pkey_index slid sl dlid_path_bits",
     "ibv_gid_entry": "gid_index port_num gid_type ndev_ifindex",
     "ibv_cq_init_attr_ex": "cqe channel comp_vector wc_flags comp_mask flags parent_domain",
+    "ibv_alloc_dm_attr": "length log_align_req", "ibv_dm": "context memcpy_to_dm memcpy_from_dm handle",
     "ibv_srq_init_attr_ex": "attr comp_mask srq_type pd xrcd cq", "ibv_async_event": "element event_type",
     "ibv_device_attr_ex": "comp_mask completion_timestamp_mask hca_core_clock device_cap_flags_ex rss_caps"
                           " xrc_odp_caps phys_port_cnt_ex",

@@ -34,6 +34,9 @@ extern struct ibv_qp *ibv_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 extern int ibv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int);
 extern int ibv_destroy_qp(struct ibv_qp *);
 extern int ibv_query_gid(struct ibv_context *, uint8_t, int, union ibv_gid *);
+extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int);
+extern int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
+extern int ibv_query_ece(struct ibv_qp *, struct ibv_ece *);
 
 #define CHECK(what) ((what) ? (void)0 : fail(__LINE__, #what))
 #define BYTES (1u << 16)
@@ -373,6 +376,115 @@ static void extended(void)
     CHECK(!ibv_destroy_cq(&queue->base));
 }
 
+/* Memory of the device: bytes that requests name from 0 on, at most a MiB together, also in a child. */
+static void device_memory(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_alloc_dm_attr wanted = {.length = 6000}, all = {.length = 1 << 20}, bad = {.length = 8,
+        .log_align_req = 13};
+    struct ibv_dm *dm = front->alloc_dm(context, &wanted);
+    struct ibv_device_attr_ex attr;
+    struct ibv_mr *region, *own = mr;
+    uint64_t word = 0x0123456789abcdef, found = 0;
+    int status;
+    CHECK(dm && !front->query_device_ex(context, NULL, &attr, sizeof attr) && attr.max_dm_size == all.length);
+    CHECK(!front->alloc_dm(context, &all) && errno == ENOMEM);
+    CHECK(!front->alloc_dm(context, &bad) && errno == EINVAL);
+    bad = (struct ibv_alloc_dm_attr){.length = 8, .comp_mask = 1};
+    CHECK(!front->alloc_dm(context, &bad) && errno == EINVAL);
+    CHECK(!dm->memcpy_from_dm(&found, dm, 5992, 8) && !found);
+    CHECK(!dm->memcpy_to_dm(dm, 5000, &word, 8));
+    CHECK(dm->memcpy_to_dm(dm, 5996, &word, 8) == EINVAL && dm->memcpy_to_dm(dm, 2, &word, 4) == EINVAL);
+    CHECK(dm->memcpy_from_dm(&found, dm, 0, 2) == EINVAL && dm->memcpy_from_dm(&found, dm, ~3ULL, 4) == EINVAL);
+    CHECK(!front->reg_dm_mr(pd, dm, 0, 6000, 1) && errno == EOPNOTSUPP); /* not from 0 on */
+    CHECK(!front->reg_dm_mr(pd, dm, 0, 6000, 1 | 32 | 64) && errno == EOPNOTSUPP);
+    CHECK(!front->reg_dm_mr(pd, dm, 4, 6000, 1 | 32) && errno == EINVAL);
+    CHECK((region = front->reg_dm_mr(pd, dm, 0, 0, 1 | 32)) && !ibv_dereg_mr(region));
+    CHECK((region = front->reg_dm_mr(pd, dm, 4992, 1000, 1 | 2 | 32)));
+    CHECK(front->free_dm(dm) == EBUSY && ibv_rereg_mr(region, 4, NULL, NULL, 0, 1) == -1);
+    memcpy(data, "written from afar", 17);
+    mr = region; /* the peer's key, and the place in its region */
+    struct ibv_sge sge = {(uintptr_t)data, 17, own->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .send_flags = 2}, *unsent;
+    wr.wr.rdma.remote_addr = 16;
+    wr.wr.rdma.rkey = region->rkey;
+    CHECK(!context->ops.post_send(pair[0], &wr, &unsent) && completion().status == 0);
+    mr = own;
+    CHECK(!dm->memcpy_from_dm(data + 64, dm, 5000, 28));
+    CHECK(!memcmp(data + 64, &word, 8) && !memcmp(data + 72, "written from afar", 17));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) { /* has no adapter any more, but copies, and asks what is known already */
+        struct ibv_device_attr plain;
+        struct ibv_dm *more = front->alloc_dm(context, &wanted);
+        CHECK(more && !more->memcpy_to_dm(more, 0, &word, 8) && !more->memcpy_from_dm(&found, more, 0, 8));
+        CHECK(found == word && !front->reg_dm_mr(pd, more, 0, 8, 1 | 32) && errno == EIO);
+        CHECK(!ibv_query_device(context, &plain) && plain.max_qp == attr.orig_attr.max_qp);
+        CHECK(!front->free_dm(more));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(!ibv_dereg_mr(region) && !front->free_dm(dm));
+    for (int i = 0; i < 3; i++) /* all of it is free again, and zero */
+        CHECK((dm = front->alloc_dm(context, &all)) && !dm->memcpy_from_dm(&found, dm, 5000, 8) && !found
+              && !front->free_dm(dm));
+}
+
+/* Advice on regions on demand; domains and queues as programs of a processor's number and of allocators make
+   them. */
+static void advice(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_mr *demand = ibv_reg_mr(pd, data, BYTES, 1 | 64), *fixed = mr, *read_only;
+    struct ibv_sge list[2] = {{(uintptr_t)data, BYTES, 0}, {(uintptr_t)data + BYTES - 8, 8, 0}};
+    struct ibv_cq_init_attr_ex queue = {.cqe = 8, .comp_vector = (uint32_t)context->num_comp_vectors};
+    struct ibv_parent_domain_init_attr parts = {.pd = pd, .comp_mask = 2};
+    struct ibv_pd *other = ibv_alloc_pd(context), *parent;
+    struct ibv_ece ece;
+    struct ibv_cq *made;
+    CHECK(demand && other && (read_only = ibv_reg_mr(pd, data, BYTES, 64)));
+    list[0].lkey = list[1].lkey = demand->lkey;
+    for (int kind = 0; kind < 3; kind++)
+        CHECK(!front->advise_mr(pd, kind, kind & 1, list, 2));
+    CHECK(front->advise_mr(pd, 3, 0, list, 2) == EOPNOTSUPP && front->advise_mr(pd, -1, 0, list, 2) == EOPNOTSUPP);
+    CHECK(front->advise_mr(pd, 0, 2, list, 2) == EINVAL && front->advise_mr(pd, 0, 0, list, 0) == EINVAL);
+    CHECK(front->advise_mr(other, 0, 0, list, 2) == EFAULT);
+    list[1].length = 9;
+    CHECK(front->advise_mr(pd, 0, 0, list, 2) == EFAULT);
+    list[1] = (struct ibv_sge){(uintptr_t)data - 1, 1, demand->lkey};
+    CHECK(front->advise_mr(pd, 2, 0, list, 2) == EFAULT);
+    list[1] = (struct ibv_sge){(uintptr_t)data, 8, fixed->lkey};
+    CHECK(front->advise_mr(pd, 0, 0, list, 2) == EFAULT); /* only regions on demand are kept for it */
+    list[0].lkey = read_only->lkey;
+    CHECK(front->advise_mr(pd, 1, 0, list, 1) == EFAULT && !front->advise_mr(pd, 0, 1, list, 1));
+    CHECK(!ibv_rereg_mr(demand, 1, NULL, data + BYTES / 2, 4096, 0));
+    list[0].lkey = demand->lkey;
+    CHECK(front->advise_mr(pd, 0, 0, list, 1) == EFAULT);
+    list[0] = (struct ibv_sge){(uintptr_t)data + BYTES / 2, 4096, demand->lkey};
+    CHECK(!front->advise_mr(pd, 1, 1, list, 1));
+    CHECK(!munmap(data + BYTES / 2, 4096));
+    CHECK(!front->advise_mr(pd, 0, 0, list, 1) && front->advise_mr(pd, 0, 1, list, 1) == EFAULT);
+    CHECK(!ibv_dereg_mr(demand) && !ibv_dereg_mr(read_only));
+    CHECK(front->advise_mr(pd, 2, 0, list, 1) == EFAULT);
+
+    CHECK(context->num_comp_vectors == sysconf(_SC_NPROCESSORS_CONF));
+    CHECK(!front->create_cq_ex(context, &queue) && errno == EINVAL);
+    CHECK(!ibv_create_cq(context, 8, NULL, NULL, context->num_comp_vectors) && errno == EINVAL);
+    CHECK(!ibv_create_cq(context, 8, NULL, NULL, -1) && errno == EINVAL);
+    CHECK((made = ibv_create_cq(context, 8, NULL, NULL, context->num_comp_vectors - 1)));
+    CHECK(!ibv_destroy_cq(made) && ibv_query_ece(pair[0], &ece) == EOPNOTSUPP && !ece.vendor_id);
+
+    CHECK((parent = front->alloc_parent_domain(context, &parts)) && parent->handle == pd->handle);
+    CHECK(ibv_dealloc_pd(pd) == EBUSY && !ibv_dealloc_pd(parent));
+    parts.comp_mask = 1;
+    CHECK(!front->alloc_parent_domain(context, &parts) && errno == EINVAL); /* no allocators */
+    parts.alloc = parts.free = (void *)malloc;
+    CHECK((parent = front->alloc_parent_domain(context, &parts)) && !ibv_dealloc_pd(parent));
+    parts.comp_mask = 4;
+    CHECK(!front->alloc_parent_domain(context, &parts) && errno == EOPNOTSUPP);
+    CHECK(!ibv_dealloc_pd(other));
+}
+
 static void storm(void)
 {
     storming = 1;
@@ -396,6 +508,7 @@ int main(int count, char **words)
         void (*run)(void);
     } cases[] = {{"extended", extended}, {"threads", threads}, {"forks", forks}, {"events", events},
                  {"resets", resets},
+                 {"device_memory", device_memory}, {"advice", advice},
                  {"unmapped", unmapped}, {"refusals", refusals}, {"storm", storm}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (count != 2 || strcmp(words[1], cases[i].name))

@@ -53,8 +53,7 @@ struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_c
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *base, int entries, void *cq_context,
                                     struct ibv_comp_channel *channel, int vector)
 {
-    (void)vector; /* there is one; programs name that of a processor */
-    if (entries < 1)
+    if (entries < 1 || vector < 0 || vector >= base->num_comp_vectors)
         return failed(EINVAL);
     return (struct ibv_cq *)make_cq(base, (uint32_t)entries, cq_context, channel);
 }

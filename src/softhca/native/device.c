@@ -151,6 +151,7 @@ static void learn_port(struct context *context)
         context->roce_sl = memcmp(gid.gid, mapped, sizeof mapped) ? 1 : 2;
 }
 
+static int learn_device(struct context *context);
 static int query_device(struct ibv_context *base, struct ibv_device_attr *attr);
 static int query_port_op(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr);
 
@@ -170,6 +171,7 @@ static void set_ops(struct context *context)
     context->front.sz = sizeof context->front + sizeof context->context;
     context->front.query_port = query_port_attr;
     set_extended_ops(&context->front);
+    set_memory_ops(&context->front);
     context->context.abi_compat = UINTPTR_MAX;
 }
 
@@ -181,12 +183,14 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *base)
         return failed(ENOMEM);
     context->device = device;
     context->context.device = base;
-    context->context.num_comp_vectors = 1;
+    context->context.num_comp_vectors = (int)sysconf(_SC_NPROCESSORS_CONF); /* programs name a processor's */
     context->context.async_fd = -1;
     pthread_mutex_init(&context->context.mutex, NULL);
     pthread_mutex_init(&context->objects, NULL);
     context->host = host_attach(device->socket);
-    int error = context->host ? events_open(context) : errno;
+    int error = context->host ? learn_device(context) : errno;
+    if (!error)
+        error = events_open(context);
     if (error) {
         if (context->host)
             host_detach(context->host);
@@ -244,56 +248,55 @@ static void fill_device(const struct softhca_query_device_reply *from, struct ib
 #undef TAKE
 }
 
-/* Both in one call: text of a reply stands in the buffer that the next command takes. */
-static int ask_device(struct ibv_context *base, struct ibv_device_attr *attr, struct ibv_device_attr_ex *more)
+/* Ask the adapter for the attributes, at the opening; errno.  Text of a reply stands in the buffer that the next
+   command takes. */
+static int learn_device(struct context *context)
 {
     struct softhca_query_device_reply reply;
-    struct host *host = HOST(base);
+    struct ibv_device_attr_ex *attr = &context->attributes;
+    struct host *host = context->host;
     int error, cancel_state;
     lock_commands(host, &cancel_state);
     error = host_exchange(host, softhca_encode_query_device(host->out, sizeof host->out, host->tag + 1));
     if (!error)
         error = decoded(softhca_decode_query_device_reply(host->in, host->in_bytes, &reply));
     if (!error)
-        fill_device(&reply, attr);
+        fill_device(&reply, &attr->orig_attr);
     unlock_commands(host, cancel_state);
-    if (!error && more) {
-        more->odp_general_caps = reply.odp_general_caps;
-        more->rc_odp_caps = reply.rc_odp_caps;
-        more->uc_odp_caps = reply.uc_odp_caps;
-        more->ud_odp_caps = reply.ud_odp_caps;
-        more->xrc_odp_caps = reply.xrc_odp_caps;
-        more->device_cap_flags_ex = reply.device_cap_flags_ex | reply.device_cap_flags;
-    }
-    return said(error);
+    if (error)
+        return error;
+    attr->odp_general_caps = reply.odp_general_caps;
+    attr->rc_odp_caps = reply.rc_odp_caps;
+    attr->uc_odp_caps = reply.uc_odp_caps;
+    attr->ud_odp_caps = reply.ud_odp_caps;
+    attr->xrc_odp_caps = reply.xrc_odp_caps;
+    attr->device_cap_flags_ex = reply.device_cap_flags_ex | reply.device_cap_flags;
+    attr->completion_timestamp_mask = UINT64_MAX; /* nanoseconds of CLOCK_MONOTONIC */
+    attr->hca_core_clock = 1000000;               /* kHz */
+    attr->max_dm_size = MAX_DM_BYTES;
+    attr->phys_port_cnt_ex = attr->orig_attr.phys_port_cnt;
+    return 0;
 }
 
 static int query_device(struct ibv_context *base, struct ibv_device_attr *attr)
 {
-    return ask_device(base, attr, NULL);
+    *attr = CONTEXT(base)->attributes.orig_attr;
+    return 0;
 }
 
 EXPORT int ibv_query_device(struct ibv_context *base, struct ibv_device_attr *attr)
 {
-    return ask_device(base, attr, NULL);
+    return query_device(base, attr);
 }
 
 int query_device_ex(struct ibv_context *base, const void *input, struct ibv_device_attr_ex *attr,
                     size_t bytes)
 {
-    struct ibv_device_attr_ex whole;
-    int error;
+    const struct ibv_device_attr_ex *whole = &CONTEXT(base)->attributes;
     (void)input;
-    memset(&whole, 0, sizeof whole);
-    error = ask_device(base, &whole.orig_attr, &whole);
-    if (error)
-        return error;
-    whole.completion_timestamp_mask = UINT64_MAX; /* nanoseconds of CLOCK_MONOTONIC */
-    whole.hca_core_clock = 1000000;               /* kHz */
-    whole.phys_port_cnt_ex = whole.orig_attr.phys_port_cnt;
-    memcpy(attr, &whole, bytes < sizeof whole ? bytes : sizeof whole);
-    if (bytes > sizeof whole)
-        memset((char *)attr + sizeof whole, 0, bytes - sizeof whole);
+    memcpy(attr, whole, bytes < sizeof *whole ? bytes : sizeof *whole);
+    if (bytes > sizeof *whole)
+        memset((char *)attr + sizeof *whole, 0, bytes - sizeof *whole);
     return 0;
 }
 
@@ -414,8 +417,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *base, struct ibv_gid_ent
         return -EOPNOTSUPP;
     if (bytes < sizeof *entries)
         return -EINVAL;
-    if (query_device(base, &device))
-        return -errno;
+    query_device(base, &device);
     for (uint8_t number = 1; number <= device.phys_port_cnt; number++) {
         if (query_port_attr(base, number, &port, sizeof port))
             return -errno;

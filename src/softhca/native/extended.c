@@ -24,6 +24,8 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *base, struct ibv_cq_in
     struct ibv_cq_ex *cq;
     if (attr->comp_mask & ~3u || attr->wc_flags & ~known || (attr->comp_mask & 1 && attr->flags & ~3u))
         return failed(EOPNOTSUPP);
+    if (attr->comp_vector >= (uint32_t)base->num_comp_vectors)
+        return failed(EINVAL);
     cq = make_cq(base, attr->cqe, attr->cq_context, attr->channel);
     if (cq)
         cq_set_extended(CQ(cq), attr->wc_flags);
@@ -61,9 +63,12 @@ static int dealloc_td(struct ibv_td *td)
 
 static struct ibv_pd *alloc_parent_domain(struct ibv_context *base, struct ibv_parent_domain_init_attr *attr)
 {
+    const uint32_t known = 3; /* ALLOCATORS, PD_CONTEXT: an adapter process reaches shared memory alone */
     struct pd *parent;
-    if (attr->comp_mask)
+    if (attr->comp_mask & ~known)
         return failed(EOPNOTSUPP);
+    if (attr->comp_mask & 1 && (!attr->alloc || !attr->free))
+        return failed(EINVAL);
     if (!attr->pd || !(parent = calloc(1, sizeof *parent)))
         return failed(attr->pd ? ENOMEM : EINVAL);
     parent->original = (struct pd *)attr->pd;

@@ -118,6 +118,18 @@ void host_free_ring(struct host *host, struct ring *ring)
     memset(ring, 0, sizeof *ring);
 }
 
+void *host_make_pages(struct host *host, struct softhca_run *run, size_t bytes)
+{
+    run->count = (uint32_t)((bytes + PAGE - 1) / PAGE);
+    run->first = take_pages(host, run->count);
+    return run->first ? host->memory + (size_t)run->first * PAGE : NULL;
+}
+
+void host_free_pages(struct host *host, const struct softhca_run *run)
+{
+    give_pages(host, run->first, run->count);
+}
+
 /* The control socket */
 
 static int send_message(struct host *host, size_t bytes, const int *descriptor)

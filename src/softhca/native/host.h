@@ -72,6 +72,9 @@ void host_abandon(struct host *host);
 /* A ring of `entries` that hold `body_bytes` together; errno. */
 int host_make_ring(struct host *host, struct ring *ring, uint32_t entries, uint64_t body_bytes);
 void host_free_ring(struct host *host, struct ring *ring);
+/* Pages of the shared memory for `bytes`, zero, and their run of frames; NULL where there are none left. */
+void *host_make_pages(struct host *host, struct softhca_run *run, size_t bytes);
+void host_free_pages(struct host *host, const struct softhca_run *run);
 /* The first of `count` consecutive slots outside the shared memory, 0: there are none. */
 uint32_t host_take_slots(struct host *host, uint32_t count);
 void host_give_slots(struct host *host, uint32_t first, uint32_t count);

@@ -8,6 +8,9 @@
 #define EXPORT __attribute__((visibility("default")))
 #define OF(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 #define BUCKETS 256
+#define OPTIONAL_ACCESS 0x3ff00000u /* rights that mean nothing here */
+#define DM_ACCESS 0x2fu             /* of regions over device memory: local, remote, from 0 on */
+#define MAX_DM_BYTES (1u << 20)     /* of a context, as for programs in Python */
 
 struct device {
     struct ibv_device device;
@@ -35,6 +38,9 @@ struct context {
     struct device *device;
     pthread_mutex_t objects; /* guards the tables */
     struct table cqs, qps, srqs;
+    struct table mrs;          /* regions on demand by their L_Key, for advice */
+    struct ibv_device_attr_ex attributes; /* asked once: a forked child has them too */
+    size_t dm_bytes;           /* of all device memories; guarded by objects too */
     struct context *next;
     uint8_t roce_sl;           /* sl of datagrams: the kind of their packets, as other adapters say it */
     atomic_int fatal_reported; /* the device's end is reported once */
@@ -51,8 +57,19 @@ struct pd {
     uint32_t users;
 };
 
+struct dm {
+    struct ibv_dm dm;
+    struct softhca_run run;    /* first 0: not in shared memory, so never registered */
+    unsigned char *memory;
+    size_t length;
+    uint32_t users;            /* regions over it */
+};
+
 struct mr {
     struct ibv_mr mr;
+    struct numbered entry;
+    struct dm *dm;
+    uint64_t iova;             /* of a region on demand */
     uint32_t slot, pages;
     uint32_t access;
 };
@@ -166,6 +183,8 @@ void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint
                         uint32_t got);
 
 void set_extended_ops(struct verbs_front *front);
+void set_memory_ops(struct verbs_front *front);
+int advise_mr(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *list, uint32_t count);
 int query_device_ex(struct ibv_context *base, const void *input, struct ibv_device_attr_ex *attr,
                     size_t bytes);
 int query_port_attr(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr, size_t bytes);

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 
 #define KNOWN_ACCESS 0x37fu /* the rights of the verbs; optional bits mean nothing here */
-#define OPTIONAL_ACCESS 0x3ff00000u
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *base)
 {
@@ -111,6 +110,9 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t l
     mr->slot = run.first;
     mr->pages = run.count;
     mr->access = access;
+    mr->iova = iova;
+    if (access & SOFTHCA_ACCESS_ON_DEMAND)
+        table_add(CONTEXT(pd->context), &CONTEXT(pd->context)->mrs, &mr->entry, reply.lkey, mr);
     return &mr->mr;
 }
 
@@ -136,12 +138,17 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *base)
     struct mr *mr = (struct mr *)base;
     struct host *host = HOST(base->context);
     struct softhca_dereg_mr fields = {.lkey = base->lkey};
-    int error;
-    TELL(host, error, dereg_mr, &fields);
+    int error = 0;
+    if (base->lkey)
+        TELL(host, error, dereg_mr, &fields);
     if (error && !host->dead)
         return said(error);
     if (mr->slot)
         detach_pages(host, mr->slot, mr->pages);
+    if (mr->dm)
+        __atomic_fetch_sub(&mr->dm->users, 1, __ATOMIC_SEQ_CST);
+    if (mr->access & SOFTHCA_ACCESS_ON_DEMAND)
+        table_remove(CONTEXT(base->context), &CONTEXT(base->context)->mrs, &mr->entry);
     free(mr);
     return 0;
 }
@@ -157,7 +164,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
     unsigned rights = flags & REREG_ACCESS ? (unsigned)access & ~OPTIONAL_ACCESS : mr->access;
     int error = 0;
     if (flags & ~7 || !flags || (flags & REREG_TRANSLATION && (!length || !address))
-        || (flags & REREG_PD && !pd) || (rights ^ mr->access) & SOFTHCA_ACCESS_ON_DEMAND) {
+        || mr->dm || (flags & REREG_PD && !pd) || (rights ^ mr->access) & SOFTHCA_ACCESS_ON_DEMAND) {
         errno = EINVAL;
         return -1;
     }
@@ -182,7 +189,10 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
         errno = error;
         return -1;
     }
+    if (rights & SOFTHCA_ACCESS_ON_DEMAND)
+        table_remove(CONTEXT(base->context), &CONTEXT(base->context)->mrs, &mr->entry);
     if (flags & REREG_TRANSLATION) {
+        mr->iova = (uintptr_t)address;
         if (mr->slot)
             detach_pages(host, mr->slot, mr->pages);
         mr->slot = run.first;
@@ -195,6 +205,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
     mr->access = rights;
     base->lkey = base->handle = reply.lkey;
     base->rkey = reply.rkey;
+    if (rights & SOFTHCA_ACCESS_ON_DEMAND)
+        table_add(CONTEXT(base->context), &CONTEXT(base->context)->mrs, &mr->entry, reply.lkey, mr);
     return 0;
 }
 

@@ -146,7 +146,7 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
     (void)qp;
     memset(ece, 0, sizeof *ece);
-    return 0;
+    return said(EOPNOTSUPP);
 }
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)

@@ -594,6 +594,22 @@ struct ibv_parent_domain_init_attr {
 };
 SIZED(ibv_parent_domain_init_attr, 48);
 
+struct ibv_alloc_dm_attr {
+    size_t length;
+    uint32_t log_align_req;
+    uint32_t comp_mask;
+};
+SIZED(ibv_alloc_dm_attr, 16);
+
+struct ibv_dm {
+    struct ibv_context *context;
+    int (*memcpy_to_dm)(struct ibv_dm *, uint64_t, const void *, size_t);
+    int (*memcpy_from_dm)(void *, struct ibv_dm *, uint64_t, size_t);
+    uint32_t comp_mask;
+    uint32_t handle;
+};
+SIZED(ibv_dm, 32);
+
 struct ibv_xrcd_init_attr {
     uint32_t comp_mask;
     int fd;
@@ -627,9 +643,12 @@ struct verbs_front {
     unused_op dm_export_dmabuf_fd;              /* since 62 */
     unused_op reg_mr_ex, dealloc_dmah, alloc_dmah; /* since 59 */
     int (*query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
-    unused_op advise_mr, alloc_null_mr;
+    int (*advise_mr)(struct ibv_pd *, int, uint32_t, struct ibv_sge *, uint32_t);
+    unused_op alloc_null_mr;
     unused_op read_counters, attach_counters, create_counters, destroy_counters;
-    unused_op reg_dm_mr, alloc_dm, free_dm;
+    struct ibv_mr *(*reg_dm_mr)(struct ibv_pd *, struct ibv_dm *, uint64_t, size_t, unsigned);
+    struct ibv_dm *(*alloc_dm)(struct ibv_context *, struct ibv_alloc_dm_attr *);
+    int (*free_dm)(struct ibv_dm *);
     unused_op modify_flow_action, destroy_flow_action, create_flow_action;
     unused_op modify_qp_rate_limit;
     struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *, struct ibv_parent_domain_init_attr *);
@@ -666,6 +685,10 @@ IN_FRONT(create_wq, 136);
 IN_FRONT(modify_cq, 184);
 IN_FRONT(alloc_td, 192);
 IN_FRONT(modify_qp_rate_limit, 216);
+IN_FRONT(free_dm, 248);
+IN_FRONT(alloc_dm, 256);
+IN_FRONT(reg_dm_mr, 264);
+IN_FRONT(advise_mr, 312);
 IN_FRONT(alloc_null_mr, 304);
 IN_FRONT(query_port, 320);
 IN_FRONT(alloc_dmah, 328);
