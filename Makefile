@@ -59,11 +59,11 @@ test-interpreted: $(PLAIN)/.installed test-tools
 	SOFTHCA_EXPECT=interpreted timeout -k 10 $$($(PLAIN)/bin/python tests/machine_speed.py 3600) \
 	  $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt $(PARALLEL)
 
-# Tools that only tests use (command:package).  Without root, tests that need an absent one say so and are skipped.
-TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog nextpnr-ice40:nextpnr-ice40 ibv_rc_pingpong:ibverbs-utils ib_write_bw:perftest ucx_perftest:ucx-utils rping:rdmacm-utils iperf:iperf fi_pingpong:libfabric-bin opensm:opensm ibnetdiscover:infiniband-diags ibsim:ibsim-utils
+# What only tests use (command or path:package).  Without root, tests that need an absent one say so and are skipped.
+TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog nextpnr-ice40:nextpnr-ice40 ibv_rc_pingpong:ibverbs-utils ib_write_bw:perftest ucx_perftest:ucx-utils rping:rdmacm-utils iperf:iperf mpirun:openmpi-bin mpicc:libopenmpi-dev /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs fi_pingpong:libfabric-bin opensm:opensm ibnetdiscover:infiniband-diags ibsim:ibsim-utils
 test-tools:
 	@absent=; for tool in $(TEST_TOOLS); do \
-	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${tool%%:*} >/dev/null || absent="$$absent $${tool##*:}"; \
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${tool%%:*} >/dev/null || [ -e $${tool%%:*} ] || absent="$$absent $${tool##*:}"; \
 	done; \
 	if [ -n "$$absent" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$absent >/dev/null; \

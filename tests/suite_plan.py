@@ -86,6 +86,7 @@ ONCE = (
         (
             "native/test_native_client.py",
             "native/test_native_loading.py",
+            "native/test_native_mpi.py",
             "native/test_native_perftest.py",
             "native/test_native_rdmacm.py",
         ),

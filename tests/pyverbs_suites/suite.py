@@ -14,16 +14,22 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from softhca.native import library
+
 PACKAGE = "python3-pyverbs"
+DISTRIBUTIONS_PYTHON = "/usr/bin/python3"
+"""Whose pyverbs the form ``library`` runs, on our libibverbs in C."""
 INSIDE = "usr/share/doc/rdma-core/tests"
 LIMIT_S = 600
 FORMS: dict[str, tuple[list[str], str]] = {  # options of softhca run, SOFTHCA_ADAPTER
     "embedded": ([], "embedded"),
     "process": ([], "process"),
     "packets": (["--link", "udp"], "embedded"),
+    "library": ([], "process"),
 }
 VENDORS = ("test_mlx5", "test_efa", "test_cuda")
 _OUTCOME = re.compile(r"(?:^|^.*\.\.\. )(ok|FAIL|ERROR|expected failure|skipped (?P<why>['\"].*['\"]))$")
@@ -70,10 +76,21 @@ def fetch(place: Path) -> Path:
     return tests
 
 
-def run(tests: Path, form: str = "embedded", limit_s: float = LIMIT_S) -> tuple[list[Case], str]:
-    """Run the tests in ``tests``; the cases and all that was printed."""
+def run(
+    tests: Path, form: str = "embedded", limit_s: float = LIMIT_S, only: Sequence[str] = ()
+) -> tuple[list[Case], str]:
+    """Run the tests in ``tests``, or those whose names contain one of ``only``; the cases and all that was
+    printed.
+    """
     options, adapter = FORMS[form]
-    command = [sys.executable, "-m", "softhca", "run", *options, "--", sys.executable, "run_tests.py", "-v"]
+    python = [sys.executable]
+    if form == "library":
+        python = ["env", "-u", "PYTHONPATH", DISTRIBUTIONS_PYTHON]
+        asked = subprocess.run([*python, "-c", "import pyverbs.device"], capture_output=True)
+        if asked.returncode or library() is None:
+            raise NotAvailable(f"{DISTRIBUTIONS_PYTHON} has no pyverbs, or softhca no libibverbs")
+    command = [sys.executable, "-m", "softhca", "run", *options, "--", *python, "run_tests.py", "-v"]
+    command += [word for each in only for word in ("-k", each)]
     done = subprocess.run(
         command,
         cwd=tests,
