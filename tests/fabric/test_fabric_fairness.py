@@ -5,22 +5,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from softhca.fabric.switching.congestion import RateControl, RateSettings
+from softhca.fabric.switching.congestion import RateControl
 from softhca.fabric.switching.events import PS_PER_US
 from softhca.fabric.switching.fabric import SwitchedFabric
 from softhca.fabric.switching.packet import Packet
 from softhca.fabric.switching.port import PortSettings
 from softhca.fabric.topology import End, Link, LinkSpeed, LinkWidth, NodeKind, Topology, make_node
+from softhca.transport.congestion import DcqcnSettings
 
 LINK_MBPS = 8000  # 4xSDR
 SAMPLE_US = 50
-FEW = RateSettings(
-    gain=1 / 16, alpha_timer_ps=5 * PS_PER_US, increase_timer_ps=5 * PS_PER_US, byte_counter=1 << 17,
-    additive_mbps=20, hyper_mbps=40, cut_interval_ps=5 * PS_PER_US,
+FEW = DcqcnSettings(
+    gain=1 / 16, alpha_ns=5_000, increase_ns=5_000, increase_bytes=1 << 17,
+    additive_mbps=20, hyper_mbps=40, cut_ns=5_000,
 )  # fmt: skip
-MANY = RateSettings(
-    gain=1 / 16, alpha_timer_ps=50 * PS_PER_US, increase_timer_ps=100 * PS_PER_US, byte_counter=1 << 30,
-    additive_mbps=20, hyper_mbps=40, cut_interval_ps=40 * PS_PER_US, least_mbps=5,
+MANY = DcqcnSettings(
+    gain=1 / 16, alpha_ns=50_000, increase_ns=100_000, increase_bytes=1 << 30,
+    additive_mbps=20, hyper_mbps=40, cut_ns=40_000, least_mbps=5,
 )  # fmt: skip
 """A packet of each of 32 flows comes every 33 µs: rates must not grow often between two notifications."""
 
@@ -34,7 +35,7 @@ class Senders:
     """``count`` hosts that all send to one more behind the same switch, as long as they are ``active``: each
     always has ``ahead`` packets waiting.  ``arrived`` are packets by source, in the present interval."""
 
-    def __init__(self, count: int, control: RateSettings | None, packet_bytes: int, ahead: int = 32) -> None:
+    def __init__(self, count: int, control: DcqcnSettings | None, packet_bytes: int, ahead: int = 32) -> None:
         nodes = [make_node("s", NodeKind.SWITCH, count + 1, 0x100)]
         nodes += [make_node(f"h{n}", NodeKind.CHANNEL_ADAPTER, 1, 0x1000 + 16 * n) for n in range(count + 1)]
         links = [Link(End(0, n + 1), End(n + 1, 1), LinkWidth.X4, LinkSpeed.SDR) for n in range(count + 1)]

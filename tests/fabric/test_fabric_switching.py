@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softhca.fabric.switching.congestion import RateControl, RateSettings, TableControl
+from softhca.fabric.switching.congestion import RateControl, TableControl
 from softhca.fabric.switching.end_node import DELIVER
 from softhca.fabric.switching.events import PS_PER_US
 from softhca.fabric.switching.fabric import SwitchedFabric
 from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
 from softhca.fabric.switching.port import PortSettings
 from softhca.fabric.topology import End, Link, LinkSpeed, LinkWidth, NodeKind, Topology, make_node
+from softhca.transport.congestion import DcqcnSettings
 
 PLAIN = PortSettings()
 SDR = 8000 * 1000 // 8000  # picoseconds a byte of a 4x SDR link: 8 Gb/s of data
@@ -433,7 +434,7 @@ def victim_finishes(congestion, mark_blocks):
 @pytest.mark.parametrize(
     "congestion",
     [lambda: TableControl(increase=2, timer_ps=30 * PS_PER_US),
-     lambda: RateControl(8000, RateSettings(additive_mbps=200, cut_interval_ps=5 * PS_PER_US))],
+     lambda: RateControl(8000, DcqcnSettings(additive_mbps=200, cut_ns=5_000))],
 )  # fmt: skip
 def test_congestion_control_frees_those_that_only_share_a_link(congestion):
     without, whole, notified = victim_finishes(None, None)

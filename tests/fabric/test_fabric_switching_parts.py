@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softhca.fabric.switching.arbitration import Arbiter
-from softhca.fabric.switching.congestion import RateControl, RateSettings, TableControl, linear_table
+from softhca.fabric.switching.congestion import RateControl, TableControl, linear_table
 from softhca.fabric.switching.credits import CreditReceiver, CreditSender
 from softhca.fabric.switching.events import PS_PER_US, EventQueue
 from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet, blocks_of
 from softhca.fabric.switching.transmit_queues import NEVER_PS, ArrivalOrder, SegmentOrder
+from softhca.transport.congestion import DcqcnSettings
 
 
 class Recorder:
@@ -291,7 +292,7 @@ def test_a_rate_is_cut_by_half_at_first_and_comes_back():
 
 
 def test_a_rate_has_a_floor_and_bytes_speed_it_up_too():
-    settings = RateSettings(least_mbps=1000, byte_counter=4096)
+    settings = DcqcnSettings(least_mbps=1000, increase_bytes=4096)
     control = RateControl(10_000, settings)
     now = 0
     for _ in range(100):
@@ -308,9 +309,9 @@ def test_a_rate_has_a_floor_and_bytes_speed_it_up_too():
 
 def test_a_rate_recovers_first_then_rises_by_steps_and_then_by_ever_larger_ones():
     """DCQCN's three phases, by bytes and by time."""
-    settings = RateSettings(
-        byte_counter=1000, fast_stages=2, additive_mbps=100, hyper_mbps=1000, increase_timer_ps=10**12,
-        alpha_timer_ps=10**13,
+    settings = DcqcnSettings(
+        increase_bytes=1000, fast_stages=2, additive_mbps=100, hyper_mbps=1000, increase_ns=10**9,
+        alpha_ns=10**10,
     )  # fmt: skip
     control, now = RateControl(1_000_000, settings), 10 * PS_PER_US
     for _ in range(3):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softhca.runtime.assembly import _congestion
 from softhca.runtime.specification import (
     DEFAULT,
     MAX_DEVICES,
@@ -14,6 +15,7 @@ from softhca.runtime.specification import (
     resolve,
     with_same_host,
 )
+from softhca.transport.congestion import DcqcnSettings
 
 ACCEPTED = [
     ("softhca0=udp:192.0.2.7", [("softhca0", "udp", "192.0.2.7", 0)]),
@@ -75,6 +77,12 @@ REFUSED = [
     ("a=udp:127.0.0.2?profile=tca+write", "'tca+write'"),
     ("a=udp:127.0.0.2?profile=switch", "'switch'"),
     ("a=udp:127.0.0.2?source_port=loose", "'loose'"),
+    ("a=udp:127.0.0.2?congestion=on", "'on'"),
+    ("a=udp:127.0.0.2?congestion=", "''"),
+    ("a=udp:127.0.0.2?rate=9", "'9'"),
+    ("a=udp:127.0.0.2?rate=1000001", "'1000001'"),
+    ("a=udp:127.0.0.2?rate=fast", "'fast'"),
+    ("a=fabric:sim?congestion=dcqcn", "'congestion'"),
     ("a=unix:", "''"),
     ("a=unix:" + "p" * 108, "p" * 108),
     ("a=unix:" + "\udcff" * 108, "udcff"),
@@ -126,6 +134,18 @@ def test_peers_that_get_whole_bursts_are_addresses_in_their_canonical_form():
 @pytest.mark.parametrize(("value", "checks"), [("0", False), ("1", True)])
 def test_the_check_of_identifications_is_a_switch(value, checks):
     assert parse_one(f"a=udp:*?check_identification={value}").check_identification is checks
+
+
+@pytest.mark.parametrize(("value", "congestion", "rate"), [
+    ("", False, 0), ("?congestion=off", False, 0), ("?congestion=dcqcn", True, 0),
+    ("?congestion=dcqcn&rate=10000", True, 10_000),
+])  # fmt: skip
+def test_congestion_control_is_off_or_dcqcn(value, congestion, rate):
+    device = parse_one("a=udp:*" + value)
+    assert (device.congestion, device.rate_mbps) == (congestion, rate)
+    assert str(device) == "a=udp:*" + value.replace("?congestion=off", "")
+    made = _congestion(device)
+    assert made == (DcqcnSettings(line_mbps=rate or 100_000) if congestion else None)
 
 
 @pytest.mark.parametrize(("value", "strict"), [("any", False), ("strict", True)])

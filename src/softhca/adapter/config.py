@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from softhca.adapter.profile import Profile
+from softhca.transport.congestion import DcqcnSettings
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
@@ -119,6 +120,9 @@ class AdapterConfig:
 
     ``window_bytes`` limits what is in flight to one destination; 0: as a peer with the default socket buffer
     takes it (`DestinationWindow`).
+
+    ``congestion``: connections of RoCE ports have DCQCN with these numbers (`transport.congestion`); None:
+    they neither mark what they send as ECN-capable nor tell of marks.
     """
 
     gids: tuple[bytes, ...]
@@ -152,6 +156,7 @@ class AdapterConfig:
     strict_source_port: bool = False
     max_windows: int = 4096
     window_bytes: int = 0
+    congestion: DcqcnSettings | None = None
     framing: str = ROCE
     lid: int = 0
     lmc: int = 0

@@ -32,14 +32,18 @@ from softhca.machine.primitives import copy
 from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
 from softhca.queues.control_fields import EVENT_CQ_ERR
+from softhca.transport.congestion import CongestionControl, Dcqcn
+from softhca.transport.connection import Connection
 from softhca.transport.counters import TransportCounters
 from softhca.transport.ee_error_cache import EeErrorCache
 from softhca.transport.environment import AddressHandle, Environment
 from softhca.transport.flow import Flow
 from softhca.transport.observation import observe_event
 from softhca.transport.segmentation import MAX_BURST_BYTES
+from softhca.transport.services import BY_QP
 from softhca.transport.window import DestinationWindow
 from softhca.wire.burst import Arrival, Burst
+from softhca.wire.framing import NATIVE
 from softhca.wire.route import Route
 
 __all__ = ["NEVER", "Adapter"]
@@ -424,6 +428,15 @@ class Adapter(Environment):
         """The window towards a route's destination (`Environment.window_for`)."""
         port: Port = self.ports[route.port_number - 1]
         return port.window_for(route.peer)
+
+    def control_for(self, connection: Connection, route: Route) -> CongestionControl | None:
+        """Congestion control of a connection (`Environment.control_for`): of RoCE, and of services whose
+        packets name the queue pair."""
+        settings = self.config.congestion
+        row = connection.row
+        if settings is None or route.framing == NATIVE or not row.connected or row.key != BY_QP:
+            return None
+        return Dcqcn(settings)
 
     # figures
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.adapter.config import LID_LAST_MULTICAST, LID_LAST_UNICAST, MANAGEMENT_LANE
 from softhca.wire.flows import source_port
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
+from softhca.wire.ip import ECN_MASK, ECT0
 from softhca.wire.route import V4_MAPPED_PREFIX, Route, is_multicast
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class ConnectionPaths:
         if path is None:
             if len(self._known) >= self.MOST:
                 self.clear()
-            path = vector, _route(vector, port, udp_port)
+            path = vector, _route(vector, port, udp_port, port.config.congestion is not None)
             self._known[key] = path
         return path
 
@@ -140,16 +141,18 @@ def route_of(vector: Mapping[str, Any], port: Port, entropy: int) -> Route:
     return _route(vector, port, 0 if port.native else _source_port(vector, entropy, port.source_port_for))
 
 
-def _route(vector: Mapping[str, Any], port: Port, udp_port: int) -> Route:
+def _route(vector: Mapping[str, Any], port: Port, udp_port: int, reacts: bool = False) -> Route:
+    """``reacts``: who sends along it slows down for marks, so its packets are ECN-capable (RFC 3168)."""
     if port.native:
         return _native_route(vector, port)
     destination = bytes(vector["dgid"])
+    traffic_class = vector.get("traffic_class", 0)
     return Route(
         framing=ROCE_V4 if destination.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
         source=port.gid_table[vector.get("sgid_index", 0)],
         destination=destination,
         source_port=udp_port,
-        traffic_class=vector.get("traffic_class", 0),
+        traffic_class=traffic_class & ~ECN_MASK | ECT0 if reacts else traffic_class,
         flow_label=vector.get("flow_label", 0),
         hop_limit=_hop_limit(vector),
         port_number=port.number,

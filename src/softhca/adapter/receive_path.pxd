@@ -19,6 +19,7 @@ cdef class ReceivePath:
     cdef object raw_services
     cdef bint strict_source_port
     cdef Port _at
+    cdef bint _marked
     cdef bytes _keys
     cdef PacketView _view
     cdef LinkView _link
@@ -27,6 +28,7 @@ cdef class ReceivePath:
     cdef object receive(self, Port port, Arrival arrival, unsigned long long now)
     cdef int _packet(self, Arrival arrival, unsigned int offset, unsigned int n, bint local,
                      unsigned long long now) except -1
+    cdef int _notified(self, Connection queue_pair, unsigned int n, unsigned long long now) except -1
     cdef Connection _at_port(self, unsigned int number)
     cdef Connection _named(self, PacketView view)
     cdef int _refused(self, Connection queue_pair, Arrival arrival, unsigned int offset, unsigned int n,

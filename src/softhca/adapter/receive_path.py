@@ -20,18 +20,24 @@ from softhca.transport.connection import Connection
 from softhca.transport.context import QueuePair
 from softhca.transport.environment import Environment
 from softhca.transport.flow import Flow
+from softhca.transport.notification import NOTIFICATION_BYTES
 from softhca.transport.observation import PACKET_DROPPED, addressed
 from softhca.transport.services import BY_QP, dispatch_keys
 from softhca.wire import drops
 from softhca.wire.bth import DEST_QP
 from softhca.wire.burst import Arrival
+from softhca.wire.ip import MARKED
 from softhca.wire.link_view import LinkView
+from softhca.wire.opcodes import CONGESTION
 from softhca.wire.packet_view import PacketView
 from softhca.wire.raw import RawView
 
 __all__ = ["ReceivePath"]
 
 _UD = cython.declare(cython.int, 3)
+_CONGESTION = cython.declare(cython.int, CONGESTION)
+_MARKED = cython.declare(cython.uint, MARKED)
+_NOTIFICATION_BYTES = cython.declare(cython.uint, NOTIFICATION_BYTES)
 _MULTICAST_QPN = cython.declare(cython.uint, MULTICAST_QPN)
 _DESTINATION = cython.declare(cython.int, drops.DROP_DESTINATION)
 _LENGTH = cython.declare(cython.int, drops.DROP_LENGTH)
@@ -67,6 +73,7 @@ class ReceivePath:
         self.raw_services = raw_services
         self.strict_source_port = strict_source_port
         self._at: Port = None
+        self._marked = False
         self._keys = dispatch_keys()
         self._view = PacketView()
         self._link = LinkView()
@@ -84,6 +91,7 @@ class ReceivePath:
         known: cython.bint = False
         local: cython.bint = True
         self._at = port
+        self._marked = not native and arrival.traffic_class & _MARKED == _MARKED
         if length > arrival.capacity:
             length = arrival.capacity
         if stride == 0 or stride > length:
@@ -154,6 +162,8 @@ class ReceivePath:
             return reason
         if queue_pair is None:
             return self._multicast(arrival, now)
+        if view.service == _CONGESTION:
+            return self._notified(queue_pair, n, now)
         if queue_pair.service != view.service:
             return _SERVICE
         if not pkeys_match(queue_pair.pkey, view.pkey):
@@ -161,6 +171,20 @@ class ReceivePath:
         if self.strict_source_port and queue_pair.source_port == 0 and queue_pair.connected:
             return self._begin(queue_pair, arrival, now)
         queue_pair.flow.receive(view, arrival, now)
+        if self._marked and queue_pair.flow.control is not None:
+            self._marked = False  # once for a run of packets, which have all the same mark
+            queue_pair.flow.marked(now)
+        return 0
+
+    def _notified(self, queue_pair: Connection, n: int, now: int) -> int:
+        """A sound CNP from the peer of a queue pair (IBTA A17.9.3); 0 or a drop reason."""
+        if queue_pair.flow.control is None:
+            return _SERVICE
+        if n != _NOTIFICATION_BYTES:
+            return _LENGTH
+        if not pkeys_match(queue_pair.pkey, self._view.pkey):
+            return _PKEY
+        queue_pair.flow.receive_notification(now)
         return 0
 
     def _at_port(self, number: int) -> Connection:

@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from softhca.runtime.clock import now_ns
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import not_automatic, unsupported
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
+from softhca.transport.congestion import DcqcnSettings
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 PORT_FIELDS = tuple(field.name for field in fields(PortConfig))
@@ -115,6 +116,7 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
                                pkey_table_length=PKEY_TABLE_LENGTH if on_fabric is None else MOST_PKEYS,
                                profile=Profile.of(specification.profile or HCA),
                                window_bytes=specification.window_bytes,
+                               congestion=_congestion(specification),
                                strict_source_port=specification.strict_source_port,
                                further_ports=tuple(further))
         adapter = Adapter(config, seed=secrets.randbits(64), now=now_ns())
@@ -131,6 +133,13 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
             link.close()
         raise
     return adapter, links
+
+
+def _congestion(specification: DeviceSpecification) -> DcqcnSettings | None:
+    if not specification.congestion:
+        return None
+    usual = DcqcnSettings()
+    return replace(usual, line_mbps=specification.rate_mbps or usual.line_mbps)
 
 
 def _manage(adapter: Adapter, port_number: int, link: Any) -> None:

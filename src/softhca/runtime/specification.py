@@ -35,6 +35,9 @@ Options of ``udp``; ``fabric`` has ``window`` and ``profile``:
                           embedded in this one; 1 (default): they do
 ``source_port``           ``strict``: a connected queue pair takes packets from one UDP source port of its
                           peer, that of the first packet that fits; ``any``: from every one
+``congestion``            ``dcqcn``: connections slow down where switches mark packets (DCQCN), and say so
+                          where marked ones arrive; ``off`` (default): they do not (docs/congestion.md)
+``rate``                  megabits a second of the path's first link, for ``congestion``; 100000
 ``profile``               ``hca``: everything; ``tca``: a target's adapter, which has datagrams and
                           what is added by ``+``: ``rc uc write read atomic``
 ========================  ===========================================================================
@@ -60,6 +63,8 @@ from softhca.links.interfaces import address_of_interface
 MTUS_BYTES = (256, 512, 1024, 2048, 4096)
 LEAST_BUFFER_BYTES = 131_072
 MOST_BUFFER_BYTES = 1 << 30
+LEAST_RATE_MBPS = 10
+MOST_RATE_MBPS = 1_000_000
 MAX_DEVICES = 64
 FABRIC_OPTIONS = ("window", "profile")
 
@@ -84,6 +89,7 @@ class DeviceSpecification:
     what a default buffer takes.  ``segmenting``: addresses of peers to which a card cuts bursts;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     ``strict_source_port``: a connection's packets come from one UDP port.
+    ``congestion``: connections have DCQCN, on links of ``rate_mbps`` (0: the usual).
     ``same_host``: whether memory may be shared with adapters on this host; None: it may, automatically.
     ``share``: whether other processes that open the device share an embedded adapter.
     """
@@ -97,6 +103,8 @@ class DeviceSpecification:
     segmenting: tuple[str, ...] = ()
     check_identification: bool = False
     strict_source_port: bool = False
+    congestion: bool = False
+    rate_mbps: int = 0
     profile: str = ""
     same_host: bool | None = None
     share: bool = True
@@ -118,6 +126,7 @@ class DeviceSpecification:
             ("segmenting", "+".join(self.segmenting)),
             ("check_identification", int(self.check_identification)),
             ("source_port", "strict" if self.strict_source_port else ""),
+            ("congestion", "dcqcn" if self.congestion else ""), ("rate", self.rate_mbps),
             ("profile", self.profile),
             ("same_host", "" if self.same_host is None else str(int(self.same_host))),
             ("share", "" if self.share else "0")) if value)
@@ -318,6 +327,19 @@ def _source_port(value: str) -> bool:
     return value == "strict"
 
 
+def _congestion(value: str) -> bool:
+    if value not in ("off", "dcqcn"):
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: congestion {value!r} is neither off nor dcqcn")
+    return value == "dcqcn"
+
+
+def _rate(value: str) -> int:
+    if not LEAST_RATE_MBPS <= _number(value) <= MOST_RATE_MBPS:
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: rate {value!r} is not {LEAST_RATE_MBPS}…{MOST_RATE_MBPS} megabits a second")
+    return int(value)
+
+
 def _profile(value: str) -> str:
     try:
         return str(Profile.of(value))
@@ -332,6 +354,8 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "segmenting": ("segmenting", _peers),
     "check_identification": ("check_identification", _switch("check_identification")),
     "source_port": ("strict_source_port", _source_port),
+    "congestion": ("congestion", _congestion),
+    "rate": ("rate_mbps", _rate),
     "profile": ("profile", _profile),
     "same_host": ("same_host", _switch("same_host")),
     "share": ("share", _switch("share")),

@@ -36,6 +36,9 @@ MAX_PACKETS_UNDER_WAY = 65_536
 _serials = itertools.count(1)
 
 
+Carrier = Callable[[Datagram, Node, int, bytes], object]
+
+
 class NotAtRest(AssertionError):
     """A network that should have come to rest, or a program that should have stopped asking, goes on."""
 
@@ -70,6 +73,9 @@ class Network(Timeline):
     ``tamper`` may replace a packet's bytes, or swallow it (None); it sees all that was sent, before the
     faults.  ``observers`` are called with every `Datagram`.  Same seed and same calls: the same packets.
 
+    ``carrier``: None, or who carries packets instead of the links (`testing.ethernet`): it is called with
+    what was sent, the node and port number it is for, and its bytes, and calls `deliver` if it arrives.
+
     One thread uses it.  Nothing here sleeps or looks at a clock; what is under way is bounded.
     """
 
@@ -89,6 +95,7 @@ class Network(Timeline):
         self.nodes: dict[int, Node] = {}
         self.tamper: Callable[[Datagram], bytes | None] = lambda sent: sent.data
         self.observers: list[Callable[[Datagram], object]] = []
+        self.carrier: Carrier | None = None
         self.tasks: list[Callable[[], bool]] = []
         self._polls_pass_time = polls_pass_time
         self._join_bursts = join_bursts
@@ -271,6 +278,9 @@ class Network(Timeline):
         """One packet towards one port; ``joined`` is, by port, the flight that others may join."""
         place = target.number, port_number
         assert sent.source is not None
+        if self.carrier is not None:
+            self.carrier(sent, target, port_number, data)
+            return
         link = self._direction(sent.source.number, target.number)
         copies = link.send(data, self.now)
         if not copies:
@@ -298,6 +308,21 @@ class Network(Timeline):
             found = Impairment(self._faults, str(self.seed), source, target, self._script)
             self._directions[source, target] = found
         return found
+
+    def deliver(
+        self, sent: Datagram, target: Node, port_number: int, data: bytes, traffic_class: int = 0
+    ) -> None:
+        """A packet arrives that a carrier was given; marks for congestion are in its ``traffic_class``."""
+        route = sent.route
+        self._show(Datagram(RECEIVED, self.now, sent.source, target, route, data, PASSED, sent.burst))
+        self._hand_over(
+            target, data, len(data), route.source, route.destination, route.source_port, traffic_class,
+            port_number,
+        )  # fmt: skip
+
+    def lose(self, sent: Datagram, target: Node, data: bytes, why: str) -> None:
+        """A packet that a carrier was given does not arrive."""
+        self._lose(sent, target, data, why)
 
     def _lose(self, sent: Datagram, target: Node | None, data: bytes, why: str) -> None:
         self._show(Datagram(LOST, self.now, sent.source, target, sent.route, data, why, sent.burst))

@@ -221,6 +221,7 @@ class Connection:
             self.requester.leave_window()
         self.flow.route = route
         self.flow.window = window
+        self.flow.control_by(self.environment.control_for(self, route))
         self.source = None
         self.source_port = 0
 

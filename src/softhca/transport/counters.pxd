@@ -31,3 +31,7 @@ cdef class TransportCounters:
     cdef public unsigned long long drops_held
     cdef public unsigned long long drops_instance
     cdef public unsigned long long key_refusals
+    cdef public unsigned long long packets_marked
+    cdef public unsigned long long cnps_sent
+    cdef public unsigned long long cnps_received
+    cdef public unsigned long long cnps_ignored

@@ -10,6 +10,7 @@ NAMES = (
     "drops_state", "drops_service", "drops_opcode", "drops_length", "drops_sequence", "drops_qkey",
     "drops_no_receive", "drops_receive_length", "drops_protection", "drops_resources",
     "drops_unexpected_response", "drops_held", "drops_instance", "key_refusals",
+    "packets_marked", "cnps_sent", "cnps_received", "cnps_ignored",
 )  # fmt: skip
 
 
@@ -17,7 +18,9 @@ class TransportCounters:
     """Integers that only grow.  ``retransmissions`` counts go-backs, ``bytes`` are BTH … ICRC, ``drops_…``
     are packets that an unreliable service, or a queue pair in the wrong state, ignored for that reason;
     ``drops_instance`` are those of an old connection of the same queue pairs.  ``key_refusals`` are keys of
-    peers that gave no right to what they asked for."""
+    peers that gave no right to what they asked for.  ``packets_marked``: bursts of
+    packets that came marked for congestion; ``cnps_…`` tell of it (`softhca.transport.congestion`), those
+    ``ignored`` came too soon behind another one to change anything."""
 
     packets_sent: int
     bytes_sent: int
@@ -51,6 +54,10 @@ class TransportCounters:
     drops_held: int
     drops_instance: int
     key_refusals: int
+    packets_marked: int
+    cnps_sent: int
+    cnps_received: int
+    cnps_ignored: int
 
     def __init__(self) -> None:
         for name in NAMES:

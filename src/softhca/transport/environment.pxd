@@ -36,3 +36,4 @@ cdef class Environment:
     cpdef bint port_usable(self, int number) except -1
     cpdef AddressHandle address_handle(self, unsigned int number)
     cpdef object window_for(self, object route)
+    cpdef object control_for(self, object connection, object route)

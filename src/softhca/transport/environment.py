@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from softhca.memory.regions import RegionTable
+    from softhca.transport.congestion import CongestionControl
+    from softhca.transport.connection import Connection
     from softhca.transport.context import QueuePair
     from softhca.transport.counters import TransportCounters
     from softhca.transport.ee_context import EndToEndContext
@@ -132,3 +134,7 @@ class Environment:
     def window_for(self, route: Route) -> DestinationWindow:
         """The one window that all flows of this adapter share towards the destination of ``route``."""
         raise LookupError("this environment has no windows")
+
+    def control_for(self, connection: Connection, route: Route) -> CongestionControl | None:
+        """The congestion control of a connection that goes along ``route`` from now on; None: it has none."""
+        return None

@@ -1,3 +1,4 @@
+from softhca.transport.congestion cimport CongestionControl
 from softhca.transport.environment cimport Environment
 from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Arrival, Burst
@@ -11,6 +12,9 @@ cdef class Flow:
     cdef public unsigned int port_number
     cdef public Route route
     cdef public DestinationWindow window
+    cdef public CongestionControl control
+    cdef public unsigned long long not_before_ns
+    cdef public unsigned int burst_limit_bytes
     cdef public unsigned int service_level
     cdef public bint shares_bursts
     cdef public bint multicasts

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from softhca.wire.burst import CAPACITY
+
 if TYPE_CHECKING:
+    from softhca.transport.congestion import CongestionControl
     from softhca.transport.environment import Environment
     from softhca.transport.window import DestinationWindow
     from softhca.wire.burst import Arrival, Burst
@@ -25,12 +28,16 @@ class Flow:
     ``shares_bursts``: other flows along the same route may write behind its packets, and it behind theirs;
     ``multicasts``: its packets may go to a group.  ``closed``: it has no turns any more.
 
+    ``control``: its congestion control (`softhca.transport.congestion`), or None; what that has said in this
+    turn is ``not_before_ns``, when data may leave, and ``burst_limit_bytes``, how much in one burst.
+
     ``scheduled`` is the scheduler's, ``armed_ns`` and ``armed_place`` the timers', ``waiting`` the window's,
     ``quick_replies`` the runtime's: how often in a row the consumer has answered a message at once.
     """
 
     route: Route
     window: DestinationWindow
+    control: CongestionControl
 
     def __init__(
         self, environment: Environment, number: int, shares_bursts: bool = False, multicasts: bool = False
@@ -40,6 +47,9 @@ class Flow:
         self.port_number = 1
         self.route = None
         self.window = None
+        self.control = None
+        self.not_before_ns = 0
+        self.burst_limit_bytes = CAPACITY
         self.service_level = 0
         self.shares_bursts = shares_bursts
         self.multicasts = multicasts

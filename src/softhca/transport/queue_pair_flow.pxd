@@ -1,5 +1,6 @@
 cimport cython
 
+from softhca.transport.congestion cimport CongestionControl
 from softhca.transport.connection cimport Connection
 from softhca.transport.flow cimport Flow
 from softhca.wire.burst cimport Arrival, Burst
@@ -12,13 +13,26 @@ cdef class QueuePairFlow(Flow):
     cdef readonly Connection qp
     cdef bint replied_last
     cdef bint overtaken
+    cdef bint tells
+    cdef bint paced
+    cdef Route telling_route
 
     cpdef object clear(self)
+    cpdef object control_by(self, CongestionControl control)
+    @cython.locals(qp=Connection)
+    cpdef object receive_notification(self, unsigned long long now)
+    @cython.locals(qp=Connection)
+    cpdef object marked(self, unsigned long long now)
+    @cython.locals(qp=Connection)
+    cdef int _controlled(self, Burst burst, unsigned long long now) except? -1
+    @cython.locals(qp=Connection)
+    cdef int _wait(self, Burst burst, unsigned long long now) except? -1
+    @cython.locals(qp=Connection)
+    cdef int _take_turn(self, Burst burst, unsigned long long now) except? -1
     @cython.locals(qp=Connection)
     cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     @cython.locals(qp=Connection)
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
-    @cython.locals(qp=Connection)
     cpdef int produce(self, Burst burst, unsigned long long now) except? -1
     @cython.locals(qp=Connection)
     cdef object _consider_path(self, PacketView view, Arrival arrival, unsigned long long now)

@@ -9,11 +9,14 @@ import cython
 from softhca.queues.control_fields import EVENT_COMM_EST
 from softhca.transport.flow import Flow
 from softhca.transport.migration import FOLLOW, READY
+from softhca.transport.notification import notification_route, put_notification
 from softhca.transport.states import BEHAVIOUR, RESET, RTR
+from softhca.wire.burst import CAPACITY
 from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
 from softhca.wire.route import Route
 
 if TYPE_CHECKING:
+    from softhca.transport.congestion import CongestionControl
     from softhca.transport.connection import Connection
     from softhca.wire.burst import Arrival, Burst
     from softhca.wire.packet_view import PacketView
@@ -35,6 +38,8 @@ class QueuePairFlow(Flow):
     None of its methods raises on anything that comes from the peer or from the rings.
     """
 
+    telling_route: Route
+
     def __init__(self, queue_pair: Connection) -> None:
         row = queue_pair.row
         Flow.__init__(
@@ -43,6 +48,9 @@ class QueuePairFlow(Flow):
         self.qp = queue_pair
         self.replied_last = False
         self.overtaken = False
+        self.tells = False
+        self.paced = False
+        self.telling_route = None
 
     def clear(self) -> None:
         """The queue pair is in RESET: no route, no window, nothing to remember."""
@@ -53,6 +61,18 @@ class QueuePairFlow(Flow):
         self.replied_last = False
         self.overtaken = False
         self.quick_replies = 0
+        self.control_by(None)
+
+    def control_by(self, control: CongestionControl | None) -> None:
+        """Have this congestion control from now on, or none; what another one has said is forgotten."""
+        self.control = control
+        self.not_before_ns = 0
+        self.burst_limit_bytes = CAPACITY
+        self.tells = False
+        self.telling_route = None
+        if self.paced:
+            self.paced = False
+            self.environment.schedule(self)
 
     def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         """Take a packet for this queue pair."""
@@ -108,9 +128,26 @@ class QueuePairFlow(Flow):
             return
         qp.responder.receive_raw(view, arrival, now)
 
+    def receive_notification(self, now: int) -> None:
+        """The peer tells of congestion (a CNP, IBTA A17.9.3)."""
+        self.qp.count("cnps_received" if self.control.notified(now) else "cnps_ignored")
+
+    def marked(self, now: int) -> None:
+        """Packets of the peer that have come were marked for congestion on their way."""
+        self.qp.count("packets_marked")
+        if self.control.marked(now):
+            self.tells = True
+            self.environment.schedule(self)
+
     def expire(self, now: int) -> None:
         self.qp.requester.expire(now)
         self.qp.responder.expire(now)
+        if self.paced:
+            if now >= self.not_before_ns:
+                self.paced = False
+                self.environment.schedule(self)
+            else:
+                self.environment.arm(self, self.not_before_ns)
 
     def resume(self, now: int) -> None:
         self.qp.requester.resume(now)
@@ -119,6 +156,57 @@ class QueuePairFlow(Flow):
     def produce(self, burst: Burst, now: int) -> int:
         """The two sides take turns; but a delayed acknowledgement lets the requester go first, once, and goes
         behind it where it fits."""
+        if self.control is not None:
+            return self._controlled(burst, now)
+        return self._take_turn(burst, now)
+
+    def _controlled(self, burst: Burst, now: int) -> int:
+        """The same within what congestion control allows: a notification that is due goes first, and data
+        not before its moment."""
+        n: cython.int
+        length: cython.uint = burst.length
+        qp = self.qp
+        if self.tells:
+            if burst.packets:
+                return 0
+            self.tells = False
+            if _RECEIVES[qp.state]:
+                if self.telling_route is None:
+                    self.telling_route = notification_route(self.route)
+                put_notification(burst, self.telling_route, qp.pkey, qp.dest_qp)
+                qp.count("cnps_sent")
+                qp.count_sent(1, burst.length)
+                return 1
+        self.not_before_ns = self.control.departure(now)
+        self.burst_limit_bytes = self.control.burst_limit()
+        if now < self.not_before_ns:
+            return self._wait(burst, now)
+        self.paced = False
+        n = self._take_turn(burst, now)
+        if n > 0:
+            self.control.sent(burst.length - length, n, now)
+        return n
+
+    def _wait(self, burst: Burst, now: int) -> int:
+        """Requests wait for their moment, and let others have the window meanwhile; answers go, but for those
+        to READs."""
+        n: cython.int = 0
+        qp = self.qp
+        if qp.state == _RESET:
+            return 0
+        if _FLUSH_SEND[qp.state]:
+            qp.flush()
+        if self.window.turn is self:
+            self.window.leave(self)
+        if not self.paced:
+            self.paced = True
+            self.environment.arm(self, self.not_before_ns)
+        if qp.responder.has_work():
+            n = qp.responder.produce(burst, now)
+        return n
+
+    def _take_turn(self, burst: Burst, now: int) -> int:
+        """What `produce` does where nothing limits the flow."""
         n: cython.int = 0
         joined: cython.int
         qp = self.qp
@@ -152,7 +240,7 @@ class QueuePairFlow(Flow):
         return self.qp.responder.may_delay_ack() and not self.qp.requester.has_work()
 
     def has_work(self) -> bool:
-        return self.qp.responder.has_work() or self.qp.requester.has_work()
+        return self.tells or self.qp.responder.has_work() or self.qp.requester.has_work()
 
     def has_requests(self) -> bool:
         return self.qp.requester.has_work()

@@ -14,6 +14,7 @@ cdef class PacketWriter:
     cdef public Route route
     cdef public unsigned long long budget_bytes
     cdef public unsigned int packet_overhead_bytes
+    cdef unsigned int most_bytes
     cdef bint acknowledged
     cdef unsigned int service_code
     cdef public unsigned int ee_context

@@ -126,6 +126,7 @@ class PacketWriter:
         self.route = None
         self.budget_bytes = 0
         self.packet_overhead_bytes = 0
+        self.most_bytes = _MAX_BYTES
         self.start = 0
         self.prefix_bytes = 0
         self.frame_bytes = 0
@@ -138,6 +139,7 @@ class PacketWriter:
         self.budget_bytes = budget_bytes
         self.packet_overhead_bytes = packet_overhead_bytes
         self.held = False
+        self.most_bytes = min(_MAX_BYTES, self.connection.flow.burst_limit_bytes)
         if burst.packets == 0:
             burst.reset()
         self.aim(route)
@@ -166,7 +168,7 @@ class PacketWriter:
             not self.burst.closed
             and self.burst.packets < _MAX_PACKETS
             and size <= self.burst.stride
-            and self.burst.length + size <= _MAX_BYTES
+            and self.burst.length + size <= self.most_bytes
         )
 
     def fits_after(self, size: int, following: int) -> bool:
@@ -177,7 +179,7 @@ class PacketWriter:
         stride: cython.uint = self.burst.stride if self.burst.packets else size
         if size < stride or following > stride or self.burst.packets + 2 > _MAX_PACKETS:
             return False
-        if self.burst.length + size + following > _MAX_BYTES:
+        if self.burst.length + size + following > self.most_bytes:
             return False
         return (
             self.burst.length + size + following + (self.burst.packets + 2) * self.packet_overhead_bytes

@@ -18,6 +18,8 @@ DEST_QP = 5
 ACK_REQUEST = 8  # 1 bit, and 7 reserved bits that the ICRC does cover: the instance number, or 0
 PSN = 9
 
+FECN_BIT = 0x80
+BECN_BIT = 0x40
 SOLICITED_BIT = 0x80
 MIGREQ_BIT = 0x40
 ACK_REQUEST_BIT = 0x80

@@ -16,6 +16,13 @@ DONT_FRAGMENT = 0x4000
 MORE_FRAGMENTS = 0x2000
 FRAGMENT_OFFSET_MASK = 0x1FFF
 
+# ECN, the low two bits of the traffic class (RFC 3168)
+ECN_MASK = 3
+ECT0 = 2
+"""Its sender reacts to marks."""
+MARKED = 3
+"""CE: it has met congestion."""
+
 
 def internet_checksum(data: Octets) -> int:
     """RFC 1071: one's complement of the one's-complement sum of big-endian 16-bit words."""

@@ -12,10 +12,11 @@ done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Protocol
 
-from softhca.fabric.switching.events import PS_PER_US
+from softhca.fabric.switching.events import PS_PER_NS, PS_PER_US
+from softhca.transport.congestion import DcqcnSettings, RateMachine
 
 
 class CongestionControl(Protocol):
@@ -67,81 +68,33 @@ class TableControl:
         return self._table[self.index] * transmission_ps
 
 
-@dataclass(frozen=True)
-class RateSettings:
-    """DCQCN's numbers, with the defaults of its authors.  Rates are megabits a second."""
-
-    gain: float = 1 / 256
-    alpha_timer_ps: int = 55 * PS_PER_US
-    increase_timer_ps: int = 55 * PS_PER_US
-    byte_counter: int = 10 << 20
-    fast_stages: int = 5
-    additive_mbps: float = 40.0
-    hyper_mbps: float = 400.0
-    least_mbps: float = 10.0
-    cut_interval_ps: int = 50 * PS_PER_US
-
-
 class RateControl:
-    """A flow's rate by DCQCN; ``rate_mbps`` is the present one, never more than ``line_mbps``."""
+    """A flow's rate by DCQCN (`softhca.transport.congestion` has the arithmetic); ``rate_mbps`` is the
+    present one, never more than ``line_mbps``."""
 
-    def __init__(self, line_mbps: int, settings: RateSettings | None = None) -> None:
+    def __init__(self, line_mbps: int, settings: DcqcnSettings | None = None) -> None:
         self.line_mbps = line_mbps
-        self.rate_mbps = float(line_mbps)
-        self.target_mbps = float(line_mbps)
-        self.alpha = 1.0
-        self._settings = settings or RateSettings()
-        self._limited = False
-        self._alpha_ps = self._timer_ps = self._cut_ps = 0
-        self._time_stages = self._byte_stages = self._bytes = 0
+        self._machine = RateMachine(replace(settings or DcqcnSettings(), line_mbps=line_mbps))
+
+    @property
+    def rate_mbps(self) -> float:
+        """The present rate."""
+        return self._machine.rate_mbps
+
+    @property
+    def target_mbps(self) -> float:
+        """The rate that it comes back to."""
+        return self._machine.target_mbps
 
     def notified(self, now_ps: int) -> None:
-        """`CongestionControl.notified`: cut the rate, once in each ``cut_interval_ps``."""
-        settings = self._settings
-        if self._limited and now_ps - self._cut_ps < settings.cut_interval_ps:
-            return
-        self._pass_time(now_ps)
-        self.target_mbps = self.rate_mbps
-        self.rate_mbps = max(self.rate_mbps * (1 - self.alpha / 2), settings.least_mbps)
-        self.alpha = (1 - settings.gain) * self.alpha + settings.gain
-        self._limited = True
-        self._cut_ps = self._alpha_ps = self._timer_ps = now_ps
-        self._time_stages = self._byte_stages = self._bytes = 0
-
-    def _pass_time(self, now_ps: int) -> None:
-        """What the timers would have done."""
-        if not self._limited:
-            return
-        settings = self._settings
-        while now_ps - self._alpha_ps >= settings.alpha_timer_ps:
-            self._alpha_ps += settings.alpha_timer_ps
-            self.alpha *= 1 - settings.gain
-        while self._limited and now_ps - self._timer_ps >= settings.increase_timer_ps:
-            self._timer_ps += settings.increase_timer_ps
-            self._time_stages += 1
-            self._increase()
-
-    def _increase(self) -> None:
-        settings = self._settings
-        stages = self._time_stages, self._byte_stages
-        if min(stages) > settings.fast_stages:
-            self.target_mbps += settings.hyper_mbps * (min(stages) - settings.fast_stages)
-        elif max(stages) > settings.fast_stages:
-            self.target_mbps += settings.additive_mbps
-        self.target_mbps = min(self.target_mbps, float(self.line_mbps))
-        self.rate_mbps = (self.rate_mbps + self.target_mbps) / 2
-        if self.line_mbps - self.rate_mbps < 1:
-            self.rate_mbps = float(self.line_mbps)
-            self._limited = False
+        """`CongestionControl.notified`: cut the rate, once in each ``cut_ns``."""
+        self._machine.notified(now_ps // PS_PER_NS)
 
     def pause_ps(self, length_bytes: int, transmission_ps: int, now_ps: int) -> int:
         """`CongestionControl.pause_ps`."""
-        self._pass_time(now_ps)
-        if not self._limited:
+        machine = self._machine
+        machine.pass_time(now_ps // PS_PER_NS)
+        if not machine.limited:
             return 0
-        self._bytes += length_bytes
-        if self._bytes >= self._settings.byte_counter:
-            self._bytes = 0
-            self._byte_stages += 1
-            self._increase()
-        return max(int(length_bytes * 8_000_000 / self.rate_mbps) - transmission_ps, 0)
+        machine.count(length_bytes)
+        return max(int(length_bytes * 8_000_000 / machine.rate_mbps) - transmission_ps, 0)
