@@ -302,7 +302,8 @@ def test_what_is_left_is_told() -> None:
 @pytest.mark.parametrize("make", [
     lambda: Marking(5, 4), lambda: Marking(-1, 4), lambda: Marking(1, 4, 0), lambda: Marking(1, 4, 1.1),
     lambda: Pausing(5, 5), lambda: Pausing(5, -1), lambda: Pausing(priorities=(8,)),
-    lambda: Pausing(quanta=1), lambda: SwitchSettings(buffer_bytes=0), lambda: SwitchSettings(queue_bytes=0), lambda: Cabling(()),
+    lambda: Pausing(quanta=1), lambda: SwitchSettings(buffer_bytes=0),
+    lambda: SwitchSettings(queue_bytes=0), lambda: Cabling(()),
     lambda: Cabling((-1,)), lambda: Cabling((0,), ((1, 1),)), lambda: Cabling((0,), host_mbps=0),
     lambda: Cabling((0,), slow=((1, 0),)), lambda: Cabling((0,), delay_ns=-1),
 ])  # fmt: skip
