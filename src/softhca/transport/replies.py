@@ -174,8 +174,8 @@ class ResponseGenerator:
         if self.departure_ns == 0:
             window: DestinationWindow = self.flow.window
             self.departure_ns = window.responses.departure(window.near_limit(), self.now)
-            if self.departure_ns < self.flow.not_before_ns:
-                self.departure_ns = self.flow.not_before_ns
+        if self.departure_ns < self.flow.not_before_ns:
+            self.departure_ns = self.flow.not_before_ns
         if self.now < self.departure_ns:
             self.paced = True
             psn: cython.uint = (resource.first_psn + resource.next_index) & 0xFFFFFF
