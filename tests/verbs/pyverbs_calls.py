@@ -11,6 +11,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 VALUES = (
     "0",
@@ -117,6 +118,13 @@ READ_ONLY = (
     "ODPCaps().general_caps",
     "DeviceAttrEx().odp_caps",
 )
+
+_FACTS = Path(__file__).parents[1] / "data" / "pyverbs" / "names.json"
+CLASSES = json.loads(_FACTS.read_text())["44"]["classes"]
+"""Module → class → members."""
+
+MADE = {maker.split("(")[0]: maker for maker in OBJECTS if " " not in maker and "=" not in maker}
+"""How an object of a class is made without a device; the others are made without their constructor."""
 
 SEND = "w = SendWR(num_sge=1, sg=[SGE(1, 2, 3)]); "
 
@@ -272,6 +280,52 @@ def calls() -> Iterator[str]:
         made, name = each.rsplit(".", 1)
         yield f"a = {made}; a.{name} = 1"
     yield from OTHERS
+    for kinds in CLASSES.values():
+        for kind, members in kinds.items():
+            if kind and not kind.endswith("Error"):
+                yield f"room({kind})"
+                yield f"settable({kind}, {' '.join(members)!r})"
+
+
+def room(kind: type) -> str:
+    """Where attributes that a class has not can be set: on its objects, on those of a class derived from it;
+    and whether its objects can be referred to weakly.
+    """
+    class Derived(kind):  # type: ignore[misc,valid-type]
+        pass
+
+    found = [each.__name__ for each in (kind, Derived) if made_of(kind, each, "no_such_attribute")]
+    return " ".join(found) + (" weak" if kind.__weakrefoffset__ else "")
+
+
+def settable(kind: type, members: str) -> str:
+    """Those of the members that can be set, as far as the class itself says."""
+    return " ".join(name for name in members.split() if isolated(kind, name))
+
+
+def made_of(kind: type, made: type, name: str) -> bool:
+    """Whether attribute ``name`` of an object can be set; a value that it refuses says so too."""
+    found = eval(MADE[kind.__name__], NAMES) if kind is made and kind.__name__ in MADE else made.__new__(made)
+    try:
+        setattr(found, name, None)
+    except AttributeError:
+        return False
+    except Exception:
+        return True
+    return True
+
+
+def isolated(kind: type, name: str) -> bool:
+    """`made_of`, in a child: objects whose constructor has not run may crash, being set."""
+    if sys.argv[1:] != ["apart"]:
+        return made_of(kind, kind, name)
+    child = os.fork()
+    if not child:
+        os._exit(made_of(kind, kind, name))
+    return bool(os.waitpid(child, 0)[1])  # a crash too: it went on to set it
+
+
+NAMES: dict[str, object] = {}
 
 
 def namespace() -> dict[str, object]:
@@ -279,9 +333,13 @@ def namespace() -> dict[str, object]:
     from decimal import Decimal
     from fractions import Fraction
 
-    names: dict[str, object] = {"Decimal": Decimal, "Fraction": Fraction}
+    names = NAMES
+    names.update(Decimal=Decimal, Fraction=Fraction, room=room, settable=settable)
     for module in ("addr", "cq", "device", "mr", "pd", "qp", "srq", "wr", "base", "utils", "pyverbs_error"):
         exec(f"from pyverbs.{module} import *", names)
+    for module, kinds in CLASSES.items():
+        if wanted := ", ".join(filter(None, kinds)):
+            exec(f"from pyverbs.{module} import {wanted}", names)
     exec("import pyverbs.enums as e, pyverbs.utils as u", names)
     exec("from pyverbs.utils import gid_str\nfrom pyverbs.base import inc_rkey", names)
     return names

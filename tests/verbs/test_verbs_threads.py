@@ -253,14 +253,17 @@ def test_of_many_threads_that_close_one_object_one_does_and_all_see_it_closed(de
 def test_children_that_are_made_while_their_parent_is_closed_do_not_disturb_it(pd: PD) -> None:
     """The set of children changes while it is walked."""
     context = pd.ctx
-    regions = [MR(pd, 4096, ACCESS) for _ in range(4)]
-    close, made = regions[-1]._close, []
+    made = []
 
-    def close_and_make() -> None:
-        made.append(MR(pd, 4096, ACCESS))
-        close()
+    class Youngest(MR):
+        """Makes another one while it is closed."""
 
-    regions[-1]._close = close_and_make
+        def _close(self) -> None:
+            made.append(MR(pd, 4096, ACCESS))
+            super()._close()
+
+    regions = [*(MR(pd, 4096, ACCESS) for _ in range(3)), Youngest(pd, 4096, ACCESS)]
+    assert all(each._open for each in regions)
     with contextlib.suppress(PyverbsRDMAError):  # busy: the new one came too late to be closed with it
         pd.close()
     assert made[0]._open

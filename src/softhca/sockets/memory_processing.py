@@ -275,10 +275,9 @@ _spaces_lock = threading.Lock()
 def space_of(pd: PD) -> AddressSpace:
     """The one of a protection domain, which has it: both know each other, and go together."""
     with _spaces_lock:
-        kept = vars(pd)
-        found: AddressSpace | None = kept.get("_address_space")
+        found: AddressSpace | None = getattr(pd, "companion", None)
         if found is None:
-            found = kept["_address_space"] = AddressSpace(pd)
+            found = pd.companion = AddressSpace(pd)
         return found
 
 

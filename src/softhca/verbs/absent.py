@@ -28,6 +28,8 @@ def absent_function(*arguments: Any, **keywords: Any) -> NoReturn:
 class AbsentObject(PyverbsCM):
     """An object of a feature that the device has not: making one is refused with ``EOPNOTSUPP``."""
 
+    __slots__ = ()
+
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         refuse(f"Failed to create {type(self).__name__}")
 
@@ -37,6 +39,8 @@ class AbsentObject(PyverbsCM):
 
 class OtherVendorDevice(PyverbsCM):
     """A context of a device of another maker, which no device here is: `PyverbsUserError`."""
+
+    __slots__ = ()
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         raise PyverbsUserError(f"{type(self).__name__}: this device is another maker's")

@@ -3,7 +3,7 @@
 import errno
 from typing import Any, ClassVar
 
-from softhca.verbs.base import Resource, require, translated
+from softhca.verbs.base import Resource, read_only, require, translated
 from softhca.verbs.gid import GID
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pd import PD
@@ -285,6 +285,9 @@ class AH(Resource):
     of the 40 bytes that came before the payload, and ``port_num``; the handle then leads back to the sender.
     """
 
+    __slots__ = ("_number", "_pd")
+    pd: PD = read_only("_pd", "The protection domain.")
+
     def __init__(
         self,
         pd: PD,
@@ -307,7 +310,7 @@ class AH(Resource):
         with translated("Failed to create AH"):
             self._number = pd._driver.create_ah(pd.number, attr.as_dict())
         self._driver = pd._driver
-        self.pd = pd
+        self._pd = pd
         self._opened(pd)
 
     @property

@@ -24,6 +24,7 @@ import ctypes
 import gc
 import itertools
 import logging
+import operator
 import os
 import sys
 import threading
@@ -76,9 +77,13 @@ class translated:
 
 
 class PyverbsObject:
-    """Base of every object of the API; ``logger`` is the class's, below ``softhca.verbs``."""
+    """Base of every object of the API; ``logger`` is the class's, below ``softhca.verbs``.
 
-    __slots__ = ()
+    Objects have the attributes of their class alone, as those of compiled classes have: every class has
+    slots, and only classes that a program derives have room for more.
+    """
+
+    __slots__ = ("__weakref__",)
 
     @property
     def logger(self) -> logging.Logger:
@@ -88,6 +93,11 @@ class PyverbsObject:
     def set_log_level(self, val: int | str) -> None:
         """Set the level of the class's logger."""
         self.logger.setLevel(val)
+
+
+def read_only(slot: str, about: str) -> Any:
+    """An attribute that reads ``slot``, and that nobody sets: AttributeError."""
+    return property(operator.attrgetter(slot), doc=about)
 
 
 class PyverbsCM(PyverbsObject):
@@ -110,11 +120,18 @@ class PyverbsCM(PyverbsObject):
 class Resource(PyverbsCM):
     """A verbs object that owns something in the device ``_driver``.  Subclasses implement `_destroy`."""
 
+    __slots__ = ("_children", "_driver", "_open", "_order")
     _driver: "DeviceDriver"
-    _open = False  # True between successful creation and close
-    _order = 0
+    _open: bool  # True between successful creation and close
+    _order: int
     _goes_first = False  # it may stand on a sibling that is younger than itself
-    _children: "weakref.WeakValueDictionary[int, Resource] | None" = None  # made for the first one
+    _children: "weakref.WeakValueDictionary[int, Resource] | None"  # made for the first one
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        """An object that is not open yet, also where its constructor is refused."""
+        self = super().__new__(cls)
+        self._open, self._order, self._children = False, 0, None
+        return self
 
     def _opened(self, *parents: "Resource | None") -> None:
         """Call at the end of a successful creation: from here on `close` has something to do."""
@@ -126,10 +143,11 @@ class Resource(PyverbsCM):
 
     def _adopt(self, child: "Resource") -> None:
         """``child`` stands on this object, and is closed before it."""
-        children = self._children
-        if children is None:  # of threads that come at once, one makes it
-            children = vars(self).setdefault("_children", weakref.WeakValueDictionary())
-        children[child._order] = child
+        if self._children is None:
+            with _first_child:  # of threads that come at once, one makes it
+                if self._children is None:
+                    self._children = weakref.WeakValueDictionary()
+        self._children[child._order] = child
 
     def _let_go(self, child: "Resource") -> None:
         """``child`` stands on it no more."""
@@ -200,6 +218,7 @@ class _Collector:
 
 
 _creation_order = itertools.count(1)
+_first_child = threading.Lock()
 deferred: deque[Resource] = deque()  # to be closed
 _collector = _Collector()
 gc.callbacks.append(_collector)
@@ -215,6 +234,9 @@ class _Closing:
 
 _closing = _Closing()
 os.register_at_fork(after_in_child=_closing.__init__)  # type: ignore[misc]  # threads that close are the parent's
+os.register_at_fork(
+    before=_first_child.acquire, after_in_parent=_first_child.release, after_in_child=_first_child.release
+)
 
 
 def _begin_closing(resource: Resource) -> bool:

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 class CMContext(Context):
     """The context of a device that is open for identifiers; the device is closed with the last of them."""
 
+    __slots__ = ()
+
     def __init__(self, driver: "DeviceDriver") -> None:
         self._cmd_fd = None
         self._original = None
         self._driver = driver
-        self.name = driver.name
+        self._name = driver.name
         self._opened()
 
     def _released(self) -> None:

@@ -12,6 +12,8 @@ from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 class CMEventChannel(PyverbsObject):
     """Where events of identifiers are waited for, with `CMEvent`."""
 
+    __slots__ = ("_channel",)
+
     def __init__(self) -> None:
         self._channel = EventChannel()
 
@@ -38,6 +40,8 @@ class CMEvent(PyverbsObject):
     """The next event of ``channel``, which is waited for.  It is acknowledged once: by `ack_cm_event`, by
     `close` or when it is dropped.
     """
+
+    __slots__ = ("_event",)
 
     def __init__(self, channel: CMEventChannel) -> None:
         require(channel, CMEventChannel, "channel")

@@ -56,6 +56,8 @@ def _request(opcode: int, mr: MR, length: int, flags: int) -> SendWR:
 class Messages(Identified):
     """The part of `CMID` that moves data."""
 
+    __slots__ = ()
+
     _pd: PD | None
     _qp: QP | None
     _mrs: "weakref.WeakSet[MR]"

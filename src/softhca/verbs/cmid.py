@@ -49,6 +49,21 @@ class CMID(Messages):
     ``listen_id``, or None: an identifier that nothing can be done with.
     """
 
+    __slots__ = (
+        "_addresses",
+        "_changing",
+        "_ctx",
+        "_event_channel",
+        "_id",
+        "_mrs",
+        "_pd",
+        "_qp",
+        "_qp_init_attr",
+        "_recv_queue",
+        "_send_queue",
+        "_sync",
+    )
+
     def __init__(
         self,
         creator: "AddrInfo | CMEventChannel | CMEvent | None" = None,

@@ -18,4 +18,6 @@ class CompCntrInitAttr(PyverbsObject):
 class CompCntr(AbsentObject):
     """A counter of completions; refused with ``EOPNOTSUPP``."""
 
+    __slots__ = ()
+
     set = set_err = inc = inc_err = read = read_err = absent_method

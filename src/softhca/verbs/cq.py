@@ -13,6 +13,7 @@ from softhca.verbs.base import (
     close_deferred,
     deferred,
     rdma_error,
+    read_only,
     require,
     translated,
 )
@@ -69,11 +70,15 @@ _MASKS = _MASK_FLAGS | _MASK_PD
 class CompChannel(Resource):
     """A completion channel: a place to wait for the events of the CQs that were made with it."""
 
+    __slots__ = ("_context", "_token")
+    context: Context = read_only("_context", "The device.")
+    token: object = read_only("_token", "What the driver knows the channel by.")
+
     def __init__(self, context: Context) -> None:
         require(context, Context, "context")
         self._driver = context.driver
-        self.context = context
-        self.token = object()  # the driver knows the channel by this
+        self._context = context
+        self._token = object()  # the driver knows the channel by this
         self._opened(context)
 
     def get_cq_event(self, expected_cq: "CQ | CQEX", timeout_s: float | None = None) -> None:
@@ -120,8 +125,10 @@ class CompChannel(Resource):
 class _CompletionQueue(Resource):
     """What plain and extended CQs share."""
 
-    context: Context | None
-    num_events: int
+    __slots__ = ("_channel", "_context", "_handle", "_num_events", "_parent", "_poll")
+    context: Context = read_only("_context", "The device.")
+    num_events: int = read_only("_num_events", "Events that wait to be acknowledged.")
+
     _handle: "CqHandle"
 
     def _create(
@@ -149,9 +156,9 @@ class _CompletionQueue(Resource):
                 **(parent.lending if parent is not None else {}),
             )
         self._poll: Callable[..., list[Any]] = self._handle.poll
-        self.context = context
+        self._context = context
         self._channel = channel
-        self.num_events = 0
+        self._num_events = 0
         self._parent = parent
         self._opened(context, channel, parent)
 
@@ -212,7 +219,7 @@ class _CompletionQueue(Resource):
         with _counting:
             if self.num_events + change < 0:
                 raise PyverbsUserError(f"{-change} events acknowledged, {self.num_events} outstanding")
-            self.num_events += change
+            self._num_events += change
 
 
 _counting = threading.RLock()
@@ -228,6 +235,8 @@ class CQ(_CompletionQueue):
     More completions than fit are an error of the program: the CQ is lost, which an asynchronous event says
     (``IBV_EVENT_CQ_ERR``).
     """
+
+    __slots__ = ("cq_context",)
 
     def __init__(
         self,
@@ -329,6 +338,8 @@ class CQEX(_CompletionQueue):
 
     A round of polling is one thread's: another one that begins meanwhile waits for its end.
     """
+
+    __slots__ = ("_current", "_round", "_wc_flags")
 
     def __init__(self, context: Context, init_attr: CqInitAttrEx | None = None) -> None:
         attr = init_attr if init_attr is not None else CqInitAttrEx()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.driver import registry
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsObject, Resource, translated
+from softhca.verbs.base import PyverbsObject, Resource, read_only, translated
 from softhca.verbs.device_attributes import (
     CompCntrCaps,
     CQModerationCaps,
@@ -171,6 +171,9 @@ class Context(Resource):
     again (`sharing`).
     """
 
+    __slots__ = ("_cmd_fd", "_name", "_original")
+    name: str = read_only("_name", "The device's name.")
+
     def __init__(self, name: str | None = None, attr: object = None, cmd_fd: int | None = None) -> None:
         if attr is not None:
             refuse("Failed to open a device with a maker's attributes")
@@ -189,7 +192,7 @@ class Context(Resource):
             raise PyverbsRDMAError(f"Failed to find device {name}", errno.ENODEV)
         with translated(f"Failed to open device {name}"):
             self._driver = registry.open_device(name)
-        self.name = name
+        self._name = name
         self._opened()
 
     def _import(self, cmd_fd: int) -> None:
@@ -199,10 +202,10 @@ class Context(Resource):
         if self._original is None:
             with translated("Failed to import device"):
                 self._driver = registry.import_device(cmd_fd)
-            self.name = self._driver.name
+            self._name = self._driver.name
         else:
             self._driver = self._original._driver
-            self.name = self._original.name
+            self._name = self._original.name
         self._cmd_fd = cmd_fd
         self._opened(self._original)
 
@@ -479,9 +482,12 @@ class AsyncEvent(PyverbsObject):
     concerns.
     """
 
+    __slots__ = ("_acknowledged", "_element", "_event_type")
+    element: int = read_only("_element", "The number of what the event concerns.")
+
     def __init__(self, event_type: int = 0, element: int = 0) -> None:
         self._event_type = event_type
-        self.element = element
+        self._element = element
         self._acknowledged = False
 
     @property
@@ -501,6 +507,8 @@ class AsyncEvent(PyverbsObject):
 
 class FdArr(PyverbsObject):
     """A list of descriptors."""
+
+    __slots__ = ("arr",)
 
     def __init__(self, arr: list[int] | None = None) -> None:
         self.arr = list(arr or ())

@@ -1,5 +1,6 @@
 """What a device and its ports say of themselves: read-only records under libibverbs' names."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,16 +30,32 @@ _EXTENSIONS: _Values = {
 }
 
 
-class Record(ReadOnly):
+class _Fields(type):
+    """Gives a record slots for what it annotates; classes that programs derive are like any other."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> "_Fields":
+        """A class; `Record` itself and those of this module have slots."""
+        if names.get("__module__") == __name__:
+            names["__slots__"] = tuple(names.get("__annotations__", ()))
+        return super().__new__(mcs, name, bases, names)
+
+
+class Record(ReadOnly, metaclass=_Fields):
     """Whole numbers under the names that the class annotates; what the device does not say is 0."""
 
     def __init__(self, values: _Values | None = None) -> None:
         given = values or {}
-        kinds = type(self).__annotations__
+        kinds = self._kinds()
         self._make({name: int(given.get(name, 0)) for name, kind in kinds.items() if kind is int})
 
+    @classmethod
+    def _kinds(cls) -> dict[str, Any]:
+        """What the record has, also where a program has derived a class from it."""
+        own = next(each for each in cls.__mro__ if each.__module__ == __name__)
+        return inspect.get_annotations(own)
+
     def __str__(self) -> str:
-        return lines({name.replace("_", " "): getattr(self, name) for name in type(self).__annotations__}, 24)
+        return lines({name.replace("_", " "): getattr(self, name) for name in self._kinds()}, 24)
 
 
 class DeviceAttr(Record):
@@ -183,6 +200,14 @@ class DeviceAttrEx(Record):
     raw_packet_caps: int
     max_dm_size: int
     phys_port_cnt_ex: int
+    orig_attr: DeviceAttr
+    odp_caps: ODPCaps
+    tso_caps: TSOCaps
+    pci_atomic_caps: PCIAtomicCaps
+    rss_caps: RSSCaps
+    packet_pacing_caps: PacketPacingCaps
+    tm_caps: TMCaps
+    cq_mod_caps: CQModerationCaps
 
     def __init__(self, values: _Values | None = None) -> None:
         given: _Values = {**_EXTENSIONS, **values} if values else {}

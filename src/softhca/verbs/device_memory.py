@@ -7,7 +7,7 @@ import weakref
 
 from softhca.machine import primitives
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_attributes import MAX_DM_BYTES
 from softhca.verbs.device_enums import ibv_access_flags
@@ -42,12 +42,16 @@ class DM(Resource):
     copy; it cannot register it.
     """
 
-    _original: "DM | None" = None
+    __slots__ = ("_context", "_length", "_original", "_stretch")
+    context: Context = read_only("_context", "The device.")
+
+    _original: "DM | None"  # of an import
 
     def __init__(
         self, context: Context, dm_attr: AllocDmAttr | None = None, *, handle: int | None = None
     ) -> None:
         require(context, Context, "context")
+        self._original = None
         if handle is not None:
             self._import(context, handle)
             return
@@ -61,7 +65,7 @@ class DM(Resource):
             if _taken.get(context, 0) + length > MAX_DM_BYTES:
                 raise self._refusal(length, errno.ENOMEM)
             _taken[context] = _taken.get(context, 0) + length
-        self.context = context
+        self._context = context
         self._length = length
         try:
             self._stretch = self._memory(length)
@@ -76,7 +80,7 @@ class DM(Resource):
         original = element_of(context.source, DM, handle, "DM")
         self._driver = original._driver
         self._original = original
-        self.context = context
+        self._context = context
         self._length = original._length
         self._stretch = MappedRange(original.stretch.address, original._length, _nothing)
         self._opened(context, original)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from softhca.memory.bits import PAGE_BYTES
-from softhca.verbs.base import Resource, inc_rkey, require, translated
+from softhca.verbs.base import Resource, inc_rkey, read_only, require, translated
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
@@ -32,14 +32,18 @@ class FastMR(Resource):
     stay until then.
     """
 
+    __slots__ = ("_key", "_max_pages", "_number", "_pd")
+    pd: PD = read_only("_pd", "The protection domain.")
+    max_pages: int = read_only("_max_pages", "The most pages.")
+
     def __init__(self, creator: PD, max_pages: int) -> None:
         require(creator, PD, "creator")
         creator._require_open()
         self._driver = creator._driver
         with translated("Failed to allocate a fast MR"):
             self._number, self._key = self._driver.alloc_fast_mr(creator.number, max_pages)
-        self.max_pages = max_pages
-        self.pd = creator
+        self._max_pages = max_pages
+        self._pd = creator
         self._opened(creator)
 
     def _destroy(self) -> None:

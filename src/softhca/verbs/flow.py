@@ -3,7 +3,7 @@
 from typing import Any
 
 from softhca.verbs.absent import AbsentObject
-from softhca.verbs.base import PyverbsObject
+from softhca.verbs.base import PyverbsObject, read_only
 from softhca.verbs.extension_enums import ibv_flow_attr_type
 from softhca.verbs.pyverbs_error import PyverbsUserError
 
@@ -11,7 +11,8 @@ from softhca.verbs.pyverbs_error import PyverbsUserError
 class FlowAttr(PyverbsObject):
     """A rule: its type (``ibv_flow_attr_type``), priority, port, and up to ``num_of_specs`` of `spec`."""
 
-    __slots__ = ("flags", "num_of_specs", "port", "priority", "specs", "type")
+    __slots__ = ("_specs", "flags", "num_of_specs", "port", "priority", "type")
+    specs: list[Any] = read_only("_specs", "The headers, as specifications.")
 
     def __init__(
         self,
@@ -26,11 +27,13 @@ class FlowAttr(PyverbsObject):
         self.priority = priority
         self.port = port
         self.flags = int(flags)
-        self.specs: list[Any] = []
+        self._specs: list[Any] = []
 
 
 class Flow(AbsentObject):
     """A rule in force for a queue pair; refused with ``EOPNOTSUPP``."""
+
+    __slots__ = ()
 
     def __init__(self, qp: Any, flow_attr: FlowAttr) -> None:
         if len(flow_attr.specs) > flow_attr.num_of_specs:
@@ -42,3 +45,5 @@ class Flow(AbsentObject):
 
 class FlowAction(PyverbsObject):
     """What a rule does with a packet."""
+
+    __slots__ = ()

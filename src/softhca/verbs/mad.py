@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from softhca.driver.agents import AgentHandle, MadAddress, MadArrival
 from softhca.management.mad import Mad, MadHeader
 from softhca.management.pending import is_request
-from softhca.verbs.base import Resource, require, translated
+from softhca.verbs.base import Resource, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.pyverbs_error import PyverbsUserError
 
@@ -25,6 +25,9 @@ class MadAgent(Resource):
     `PyverbsRDMAError` EBUSY: a method has another agent at this port; EPERM, EOPNOTSUPP: a class of queue
     pair 0, which the adapter keeps to itself or a RoCE port has not got.
     """
+
+    __slots__ = ("_context", "_handle")
+    context: Context = read_only("_context", "The device.")
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class MadAgent(Resource):
             self._handle: AgentHandle = self._driver.register_agent(
                 port, management_class, class_version, methods, entries
             )
-        self.context = context
+        self._context = context
         self._opened(context)
 
     def _destroy(self) -> None:

@@ -2,11 +2,11 @@
 
 import errno
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from softhca.machine import primitives
 from softhca.memory.on_demand import IMPLICIT_BYTES
-from softhca.verbs.base import PyverbsCM, Resource, require, translated
+from softhca.verbs.base import PyverbsCM, Resource, read_only, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_mw_type, ibv_rereg_mr_flags
 from softhca.verbs.libibverbs_enums import IBV_ACCESS_OPTIONAL_RANGE
 from softhca.verbs.memory_access import Bytes, MappedRange
@@ -59,11 +59,32 @@ class MR(Resource):
     and keys are the region's, `read` and `write` need the ``address`` of its bytes.
     """
 
-    _original: "MR | None" = None
-    _foreign_length: int | None = None  # of an import of another process's region
+    __slots__ = (
+        "_access",
+        "_changing",
+        "_foreign_length",
+        "_host",
+        "_implicit",
+        "_key",
+        "_original",
+        "_pd",
+        "_stretch",
+        "_view",
+    )
+    pd: PD = read_only("_pd", "The protection domain.")
+
+    _original: "MR | None"
+    _foreign_length: int | None  # of an import of another process's region
     _FAILED = "Failed to register a MR"
-    _implicit = False
-    _access = 0
+    _implicit: bool
+    _access: int
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        """A region that is no import, until its constructor says so."""
+        self = super().__new__(cls, *arguments, **keywords)
+        self._original = self._foreign_length = None
+        self._implicit, self._access = False, 0
+        return self
 
     def __init__(
         self,
@@ -108,7 +129,7 @@ class MR(Resource):
         self._host = None
         self._access = access
         self._changing = threading.RLock()
-        self.pd = creator
+        self._pd = creator
         self._opened(creator)
 
     def _import(self, creator: PD, handle: int, address: int | None) -> None:
@@ -125,7 +146,7 @@ class MR(Resource):
             self._key, length = original._key, original.length
         self._stretch = MappedRange(UINT64(address or 0), length if address else 0, _nothing)
         self._changing = threading.RLock()
-        self.pd = creator
+        self._pd = creator
         self._opened(creator, original)
 
     def _locate(self, length: int, access: int, address: int | None, buffer: Any) -> tuple[int, int]:
@@ -236,7 +257,7 @@ class MR(Resource):
             if target is not self.pd:
                 self.pd._let_go(self)
                 target._adopt(self)
-                self.pd = target
+                self._pd = target
 
     def unimport(self) -> None:
         """Let go of an imported region; ``EINVAL`` for one that was made here."""
@@ -309,14 +330,18 @@ class MWBindInfo(PyverbsCM):
     A length of 0 unbinds a window of type 1.
     """
 
-    __slots__ = ("addr", "length", "mr", "mw_access_flags")
+    __slots__ = ("_addr", "_length", "_mr", "_mw_access_flags")
+    mr: MR = read_only("_mr", "The region.")
+    addr: int = read_only("_addr", "The first byte.")
+    length: int = read_only("_length", "Bytes.")
+    mw_access_flags: int = read_only("_mw_access_flags", "Rights.")
 
     def __init__(self, mr: MR, addr: int, length: int, mw_access_flags: int) -> None:
         require(mr, MR, "mr")
-        self.mr = mr
-        self.addr = UINT64(addr)
-        self.length = UINT64(length)
-        self.mw_access_flags = UINT32(mw_access_flags)
+        self._mr = mr
+        self._addr = UINT64(addr)
+        self._length = UINT64(length)
+        self._mw_access_flags = UINT32(mw_access_flags)
 
     @property
     def rights_and_lkey(self) -> int:
@@ -332,15 +357,18 @@ class MWBindInfo(PyverbsCM):
 class MWBind(PyverbsCM):
     """A bind work request of a window of type 1, for `QP.bind_mw`."""
 
-    __slots__ = ("info", "send_flags", "wr_id")
+    __slots__ = ("_info", "_send_flags", "_wr_id")
+    info: MWBindInfo = read_only("_info", "What the window is bound to.")
+    wr_id: int = read_only("_wr_id", "The request's identifier.")
+    send_flags: int = read_only("_send_flags", "``ibv_send_flags``.")
 
     def __init__(
         self, info: MWBindInfo, wr_id: int = 0, send_flags: int = int(ibv_send_flags.IBV_SEND_SIGNALED)
     ) -> None:
         require(info, MWBindInfo, "info")
-        self.info = info
-        self.wr_id = UINT64(wr_id)
-        self.send_flags = UINT32(send_flags)
+        self._info = info
+        self._wr_id = UINT64(wr_id)
+        self._send_flags = UINT32(send_flags)
 
     def __str__(self) -> str:
         return "MWBind:\n" + lines({"WR ID": self.wr_id, "Send flags": self.send_flags}) + str(self.info)
@@ -354,6 +382,9 @@ class MW(Resource):
     region that it was bound to lives as long as it does, for the device refuses to end it while it is bound.
     """
 
+    __slots__ = ("_mr", "_number", "_pd", "_rkey", "_type")
+    pd: PD = read_only("_pd", "The protection domain.")
+
     _goes_first = True
 
     def __init__(self, creator: PD, mw_type: int) -> None:
@@ -365,7 +396,7 @@ class MW(Resource):
             self._number, self._rkey = self._driver.alloc_mw(creator.number, mw_type)
         self._type = mw_type
         self._mr: MR | None = None
-        self.pd = creator
+        self._pd = creator
         self._opened(creator)
 
     def _destroy(self) -> None:

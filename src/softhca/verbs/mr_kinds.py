@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.driver.memory import MemoryKey
 from softhca.verbs.absent import AbsentObject, absent_method, absent_property, refuse
-from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_dmah_init_attr_mask, ibv_tph_mem_type
 from softhca.verbs.device_memory import DM
 from softhca.verbs.memory_access import Bytes, MappedRange
@@ -43,6 +43,8 @@ class DMMR(MR):
     and `write` are the memory's copies, with its rules.
     """
 
+    __slots__ = ("_dm", "_offset")
+
     def __init__(self, pd: PD, length: int, access: int, dm: DM, offset: int) -> None:
         require(pd, PD, "pd")
         require(dm, DM, "dm")
@@ -65,7 +67,7 @@ class DMMR(MR):
         self._host = self._view = None
         self._stretch = MappedRange(address, length, _nothing)
         self._changing = threading.RLock()
-        self.pd = pd
+        self._pd = pd
         self._dm = dm
         self._offset = offset
         self._opened(pd, dm)
@@ -99,6 +101,8 @@ def _nothing() -> None:
 
 class DmaBufMR(AbsentObject):
     """A region over a graphics device's buffer; refused with ``EOPNOTSUPP``."""
+
+    __slots__ = ()
 
     read = write = unimport = rereg = absent_method
     offset = dmabuf = buf = lkey = rkey = length = handle = absent_property
@@ -143,6 +147,9 @@ class DMAHandle(Resource):
     known, ``EINVAL`` for a processor, kind of memory or hint that there is not.
     """
 
+    __slots__ = ("_ctx",)
+    ctx: "Context" = read_only("_ctx", "The device.")
+
     def __init__(self, ctx: "Context", init_attr: DmaHandleInitAttr) -> None:
         require(init_attr, DmaHandleInitAttr, "init_attr")
         ctx._require_open()
@@ -157,7 +164,7 @@ class DMAHandle(Resource):
         if wrong:
             raise PyverbsRDMAError(f"Failed to create DMA Handle: {init_attr!r}", errno.EINVAL)
         self._driver = ctx.driver
-        self.ctx = ctx
+        self._ctx = ctx
         self._opened(ctx)
 
     def _destroy(self) -> None:
@@ -171,6 +178,9 @@ class Buf(Resource):
     ``ENOMEM``: there is no such memory; ``EINVAL`` for no bytes.
     """
 
+    __slots__ = ("_host", "_pd")
+    pd: PD = read_only("_pd", "The protection domain.")
+
     def __init__(self, pd: PD, size: int) -> None:
         require(pd, PD, "pd")
         pd._require_open()
@@ -180,7 +190,7 @@ class Buf(Resource):
         self._driver = pd._driver
         with translated(f"Failed to allocate ibv_buf of size {size}"):
             self._host = self._driver.alloc_host_memory(size, _EVERY_RIGHT)
-        self.pd = pd
+        self._pd = pd
         self._opened(pd)
 
     def _destroy(self) -> None:
@@ -223,6 +233,8 @@ class BufMR(MR):
     (else ``EINVAL``).
     """
 
+    __slots__ = ("backing_buf",)
+
     _FAILED = "Failed to register a buf MR"
 
     def __init__(self, pd: PD, buf: Buf, length: int = 0, access: int = 0, offset: int = 0) -> None:
@@ -242,6 +254,8 @@ class MREx(MR):
     ``dmah`` are hints, which go with no on-demand paging (``EOPNOTSUPP``).  Memory of a descriptor is refused
     with ``EOPNOTSUPP``.
     """
+
+    __slots__ = ("backing_buf", "dmah")
 
     _FAILED = "Failed to register MR using extended API"
 

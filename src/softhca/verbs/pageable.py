@@ -12,7 +12,7 @@ import errno
 from typing import Self
 
 from softhca.driver import paging
-from softhca.verbs.base import PyverbsCM, Resource, require, translated
+from softhca.verbs.base import PyverbsCM, Resource, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.memory_access import Bytes
@@ -38,6 +38,8 @@ class PageableMemory(PyverbsCM):
     by a thread of the library, or, without ``pager``, by `service`.  Steps that wait for accesses under way
     do so ``timeout_s`` seconds (``ETIMEDOUT``).  A step that raises `PyverbsRDMAError` has changed nothing.
     """
+
+    __slots__ = ("_memory",)
 
     def __init__(
         self,
@@ -189,6 +191,10 @@ class PageableMR(Resource):
     memory's owner, else 0.  ``access`` is what it gives as far as the memory's rights allow.
     """
 
+    __slots__ = ("_address", "_key", "_memory", "_pd")
+    memory: PageableMemory = read_only("_memory", "The memory.")
+    pd: PD = read_only("_pd", "The protection domain.")
+
     def __init__(self, creator: PD, memory: PageableMemory, access: int, iova: int | None = None) -> None:
         require(creator, PD, "creator")
         require(memory, PageableMemory, "memory")
@@ -196,8 +202,8 @@ class PageableMR(Resource):
         self._driver = creator._driver
         with translated("Failed to register pageable memory"):
             self._key = self._driver.reg_paged(creator.number, memory._memory, int(access), iova)
-        self.memory = memory
-        self.pd = creator
+        self._memory = memory
+        self._pd = creator
         self._address = memory.buf if iova is None else iova
         self._opened(creator)
 

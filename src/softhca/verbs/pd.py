@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_parent_domain_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -21,6 +21,8 @@ _ALLOCATORS = int(
 
 class Identified(Resource):
     """What has a device and a domain of its own, once they are known: an identifier of RDMA CM."""
+
+    __slots__ = ()
 
     @property
     def context(self) -> Context | None:
@@ -41,6 +43,10 @@ class PD(Resource):
     closed.
     """
 
+    __slots__ = ("_ctx", "_foreign", "_number", "_original", "companion")
+    ctx: Context = read_only("_ctx", "The device.")
+    companion: Any  # what stands on the domain, and goes with it, for whoever makes it
+
     def __init__(self, creator: "Context | Identified", *, handle: int | None = None) -> None:
         if creator is None:
             raise TypeError("Argument 'creator' must not be None")
@@ -50,7 +56,7 @@ class PD(Resource):
         if not isinstance(creator, Context):
             raise PyverbsUserError(f"Cannot create PD from {type(creator)}")
         self._driver = creator.driver
-        self.ctx = creator
+        self._ctx = creator
         self._original: PD | None = None
         self._foreign = handle is not None and creator.source.is_foreign and creator.source is creator
         if self._foreign:
@@ -73,7 +79,7 @@ class PD(Resource):
         context, domain = creator.context, creator.pd
         if context is None or domain is None:
             raise PyverbsUserError("Cannot create PD: the CMID is bound to no device")
-        self._driver, self.ctx, self._original = domain._driver, context, domain
+        self._driver, self._ctx, self._original = domain._driver, context, domain
         self._foreign = False
         self._number = domain.number
         self._opened(context, domain)
@@ -235,6 +241,10 @@ class ParentDomain(PD):
     ``comp_mask``.
     """
 
+    __slots__ = ("_allocator", "_pd_context", "_protection_domain")
+    pd_context: ParentDomainContext | None = read_only("_pd_context", "Its allocators.")
+    protection_domain: PD = read_only("_protection_domain", "The domain that it stands on.")
+
     def __init__(self, context: Context, attr: ParentDomainInitAttr) -> None:
         require(context, Context, "context")
         require(attr, ParentDomainInitAttr, "attr")
@@ -248,10 +258,10 @@ class ParentDomain(PD):
         self._original = None
         self._foreign = False
         self._number = attr.pd.number
-        self.protection_domain = attr.pd
-        self.pd_context = attr.pd_context
+        self._protection_domain = attr.pd
+        self._pd_context = attr.pd_context
         self._allocator = _Allocator(attr.pd_context) if attr.pd_context is not None else None
-        self.ctx = context
+        self._ctx = context
         self._opened(context, attr.pd)
 
     @property

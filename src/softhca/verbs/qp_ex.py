@@ -8,7 +8,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.work_requests import Element
 from softhca.verbs.absent import refuse
 from softhca.verbs.addr import AH
-from softhca.verbs.base import PyverbsObject, rdma_error, require
+from softhca.verbs.base import PyverbsCM, rdma_error, require
 from softhca.verbs.device import Context
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.mr import MW, MWBindInfo
@@ -41,7 +41,7 @@ _WORD_BYTES = 8
 _SUPPORTED = sum(int(each) for each in _OPERATIONS.values())
 
 
-class DataBuffer(PyverbsObject):
+class DataBuffer(PyverbsCM):
     """``length`` bytes at ``addr``, for inline data."""
 
     __slots__ = ("addr", "length")
@@ -90,6 +90,8 @@ class QPEx(QP):
 
     A batch is one thread's: another one that begins meanwhile waits for its end.
     """
+
+    __slots__ = ("_batch", "_send_ops", "_turn", "comp_mask", "wr_flags", "wr_id")
 
     def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
         self._send_ops = 0

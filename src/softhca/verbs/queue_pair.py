@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from softhca.driver.errors import DriverError
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import Resource, close_deferred, deferred, inc_rkey, rdma_error, require, translated
+from softhca.verbs.base import (
+    Resource,
+    close_deferred,
+    deferred,
+    inc_rkey,
+    rdma_error,
+    read_only,
+    require,
+    translated,
+)
 from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_mw_type
@@ -110,6 +119,21 @@ class QP(Resource):
     as far as can be: to INIT, a UD, RD or raw QP to RTS.
     """
 
+    __slots__ = (
+        "_handle",
+        "_number",
+        "_pd",
+        "_post_chain",
+        "_post_receives",
+        "_post_send",
+        "_queues",
+        "_ring",
+        "_sq_sig_all",
+        "_state",
+        "_type",
+    )
+    pd: PD | None = read_only("_pd", "The protection domain.")
+
     def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
         require(creator, (PD, Context), "creator")
         if qp_attr is not None:
@@ -149,7 +173,7 @@ class QP(Resource):
                 rdd.number if rdd is not None else 0,
                 **(pd.lending if pd is not None else {}),
             )
-        self.pd = pd
+        self._pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
         self._post_chain: Callable[[SendWR], object] = self._handle.post_chain
         self._post_receives: Callable[[RecvWR], object] = self._handle.post_receives

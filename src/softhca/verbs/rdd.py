@@ -1,6 +1,6 @@
 """Reliable datagram domains: which queue pairs and end-to-end contexts are for each other."""
 
-from softhca.verbs.base import Resource, require, translated
+from softhca.verbs.base import Resource, read_only, require, translated
 from softhca.verbs.device import Context
 
 
@@ -11,12 +11,15 @@ class RDDomain(Resource):
     only where they are in the same.  `PyverbsRDMAError` ``EOPNOTSUPP``: the device has no reliable datagrams.
     """
 
+    __slots__ = ("_ctx", "_number")
+    ctx: Context = read_only("_ctx", "The device.")
+
     def __init__(self, context: Context) -> None:
         require(context, Context, "context")
         self._driver = context.driver
         with translated("Failed to allocate RD domain"):
             self._number = self._driver.alloc_rdd()
-        self.ctx = context
+        self._ctx = context
         self._opened(context)
 
     @property

@@ -5,7 +5,7 @@ that is not given not at all.
 """
 
 import ipaddress
-from typing import Any
+from typing import Any, ClassVar
 
 from softhca.verbs.base import PyverbsObject
 from softhca.verbs.extension_enums import ibv_flow_spec_type
@@ -20,12 +20,19 @@ _WHOLE = {
 }
 
 
+def _with_masks(*names: str) -> tuple[str, ...]:
+    """Fields, each with its mask."""
+    return tuple(each for name in names for each in (name, f"{name}_mask"))
+
+
 class Spec(PyverbsObject):
     """One header: its type (``ibv_flow_spec_type``, with the inner bit where a tunnel's inside is meant), and
     the bytes that its specification has in C.
     """
 
+    __slots__ = ("spec_type",)
     _bytes = 0
+    _NAMES: tuple[str, ...] = ()
 
     def __init__(self, spec_type: int, is_inner: int = 0) -> None:
         self.spec_type = int(spec_type) | (_INNER if is_inner else 0)
@@ -52,13 +59,18 @@ class Spec(PyverbsObject):
         setattr(self, f"{name}_mask", mask if mask is not None else whole if given else none)
 
     def __str__(self) -> str:
-        fields = {name: value for name, value in vars(self).items() if name != "spec_type"}
+        fields = {name: getattr(self, name) for name in self._NAMES}
         return lines({"Spec type": self.type_to_str(), "Size": self.size, **fields})
 
 
 class EthSpec(Spec):
     """Ethernet: addresses in hexadecimal with colons, EtherType and VLAN tag in host order."""
 
+    MAC_LEN = 6
+    MAC_MASK = _WHOLE["mac"]
+    ZERO_MAC: ClassVar[list[int]] = [0] * MAC_LEN
+
+    __slots__ = _NAMES = _with_masks("dst_mac", "src_mac", "ether_type", "vlan_tag")
     _bytes = 40
 
     def __init__(
@@ -83,6 +95,7 @@ class EthSpec(Spec):
 class Ipv4ExtSpec(Spec):
     """IPv4: addresses as dotted numbers."""
 
+    __slots__ = _NAMES = _with_masks("dst_ip", "src_ip", "proto", "tos", "ttl", "flags")
     _bytes = 32
 
     def __init__(
@@ -113,6 +126,13 @@ class Ipv4ExtSpec(Spec):
 class Ipv6Spec(Spec):
     """IPv6: addresses in hexadecimal words."""
 
+    EMPTY_IPV6: ClassVar[list[int]] = [0] * 16
+    FLOW_LABEL_MASK = 0xFFFFF
+    IPV6_MASK = _WHOLE["ipv6"]
+
+    __slots__ = _NAMES = _with_masks(
+        "dst_ip", "src_ip", "flow_label", "next_hdr", "traffic_class", "hop_limit"
+    )
     _bytes = 72
 
     def __init__(
@@ -134,7 +154,7 @@ class Ipv6Spec(Spec):
         super().__init__(ibv_flow_spec_type.IBV_FLOW_SPEC_IPV6, is_inner)
         self._set("ipv6", "dst_ip", dst_ip, dst_ip_mask)
         self._set("ipv6", "src_ip", src_ip, src_ip_mask)
-        self._set(0xFFFFFFFF, "flow_label", flow_label, flow_label_mask)
+        self._set(self.FLOW_LABEL_MASK, "flow_label", flow_label, flow_label_mask)
         self._set(0xFF, "next_hdr", next_hdr, next_hdr_mask)
         self._set(0xFF, "traffic_class", traffic_class, traffic_class_mask)
         self._set(0xFF, "hop_limit", hop_limit, hop_limit_mask)
@@ -143,6 +163,7 @@ class Ipv6Spec(Spec):
 class TcpUdpSpec(Spec):
     """TCP or UDP (``spec_type``): ports in host order."""
 
+    __slots__ = _NAMES = _with_masks("dst_port", "src_port")
     _bytes = 16
 
     def __init__(

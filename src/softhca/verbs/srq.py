@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from softhca.driver.errors import DriverError
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsCM, Resource, rdma_error, require, translated
+from softhca.verbs.base import PyverbsCM, Resource, rdma_error, read_only, require, translated
 from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device import Context
 from softhca.verbs.extension_enums import ibv_ops_flags, ibv_ops_wr_opcode
@@ -136,6 +136,9 @@ class OpsWr(PyverbsCM):
 class SRQ(Resource):
     """A shared receive queue: receives for all QPs that were made with it."""
 
+    __slots__ = ("_handle", "_pd")
+    pd: PD = read_only("_pd", "The protection domain.")
+
     def __init__(self, creator: PD | Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
         if creator is None:
             raise TypeError("Argument 'creator' must not be None")
@@ -159,7 +162,7 @@ class SRQ(Resource):
                 xrcd.number if xrcd is not None else 0,
                 **pd.lending,
             )
-        self.pd = pd
+        self._pd = pd
         self._opened(pd, xrcd, cq)
 
     def _destroy(self) -> None:

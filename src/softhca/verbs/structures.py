@@ -6,7 +6,8 @@ is AttributeError, and none can be deleted.  Whatever is refused leaves the obje
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
+from types import MemberDescriptorType
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from softhca.verbs.base import PyverbsObject, require
 
@@ -136,11 +137,11 @@ class ReadOnly(PyverbsObject):
 
     __slots__ = ()
 
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        kind = type(self).__name__
-        if hasattr(self, name):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), MemberDescriptorType):  # a slot
+            kind = type(self).__name__
             raise AttributeError(f"attribute {name!r} of {kind!r} objects is not writable")
-        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+        object.__setattr__(self, name, value)
 
     def _make(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
         """Set attributes, while the object is made."""

@@ -57,6 +57,8 @@ class WQAttr(PyverbsObject):
 class WQ(AbsentObject):
     """A receive queue without a queue pair; refused with ``EOPNOTSUPP``."""
 
+    __slots__ = ()
+
     def __init__(self, context: Any, attr: WQInitAttr) -> None:
         super().__init__(context, attr)
 
@@ -79,6 +81,8 @@ class RwqIndTableInitAttr(PyverbsObject):
 
 class RwqIndTable(AbsentObject):
     """A table of receive queues; refused with ``EOPNOTSUPP``."""
+
+    __slots__ = ()
 
     def __init__(self, context: Any, attr: RwqIndTableInitAttr) -> None:
         super().__init__(context, attr)

@@ -3,7 +3,7 @@
 import errno
 import os
 
-from softhca.verbs.base import PyverbsObject, Resource, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_xrcd_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
@@ -37,6 +37,9 @@ class XRCD(Resource):
     EAGAIN: it has none, and ``oflags`` lacks `os.O_CREAT`; EBADF: ``fd`` is not open.
     """
 
+    __slots__ = ("_ctx", "_number")
+    ctx: Context = read_only("_ctx", "The device.")
+
     def __init__(self, context: Context, init_attr: XRCDInitAttr) -> None:
         require(context, Context, "context")
         require(init_attr, XRCDInitAttr, "init_attr")
@@ -47,7 +50,7 @@ class XRCD(Resource):
             self._number = self._driver.open_xrcd(
                 init_attr.fd, bool(init_attr.oflags & os.O_CREAT), bool(init_attr.oflags & os.O_EXCL)
             )
-        self.ctx = context
+        self._ctx = context
         self._opened(context)
 
     @property
