@@ -47,8 +47,10 @@ def check(completion) -> None:
 
 
 def expect(channel: CMEventChannel, kind: int) -> CMEvent:
-    """The next event, which must be of this kind."""
+    """The next event, which must be of this kind; the end of a time-wait may come in between."""
     event = CMEvent(channel)
+    while event.event_type == ce.RDMA_CM_EVENT_TIMEWAIT_EXIT:
+        event = CMEvent(channel)
     if event.event_type != kind:
         sys.exit(f"unexpected event {event.event_str()}")
     return event

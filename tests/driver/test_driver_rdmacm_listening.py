@@ -56,8 +56,9 @@ class Device:
     """One port with the address 10.0.0.1."""
 
     alive = True
+    lost = False
     name = "told0"
-    events = SimpleNamespace(waits=True)
+    events = SimpleNamespace(waits=True, unwatch=lambda at_end: None)
 
     def query_device(self):
         return LIMITS
@@ -268,6 +269,52 @@ def test_goodbyes_that_cross_are_one_end(make, device):
     assert device.channel.sent[before:] == []
     device.channel.queue_event(answer(cm.CM_DISCONNECTED, 101))
     assert owner.channel.next_event(0) is None
+
+
+def test_the_end_of_a_time_wait_is_told_once_and_after_the_end(make, device):
+    owner = connected(make, device)
+    over = answer(cm.CM_TIMEWAIT_OVER, 101)
+    device.channel.queue_event(over)
+    assert owner.channel.next_event(0) is None
+    owner.connection.disconnect()
+    device.channel.queue_event(answer(cm.CM_DISCONNECTED, 101, status=errno.ETIMEDOUT), over, over)
+    told = [owner.channel.next_event(0) for _ in range(3)]
+    assert [(each.kind, each.status) for each in told[:2]] == [
+        (events.DISCONNECTED, -errno.ETIMEDOUT), (events.TIMEWAIT_EXIT, 0)
+    ]  # fmt: skip
+    assert told[2] is None
+    assert owner.state == states.CLOSED
+
+
+def test_a_reason_of_the_peers_is_no_errno(make, device):
+    owner = connected(make, device)
+    device.channel.queue_event(answer(cm.CM_DISCONNECTED, 101, status=28))
+    assert owner.channel.next_event(0).status == 0
+
+
+def test_what_was_asked_before_a_device_went_is_not_said_after_it(make, device):
+    owner = connected(make, device)
+    device.channel.queue_event(answer(cm.CM_DISCONNECT_REQUEST, 101))
+    assert owner.channel.next_event(0).kind == events.DISCONNECTED
+    device.lost = True
+    assert owner.channel.next_event(0).kind == events.DEVICE_REMOVAL
+    before = len(device.channel.sent)
+    owner.connection.disconnect()
+    assert (device.channel.sent[before:], owner.state) == ([], states.REMOVED)
+    for _ in range(2):
+        with pytest.raises(DriverError, match="gone") as refused:
+            owner.channel.next_event(0)
+        assert refused.value.errno == errno.EIO
+
+
+def test_who_comes_to_a_device_that_has_gone_is_told(make, device):
+    first = listener(make)
+    device.lost = True
+    assert first.channel.next_event(0).identifier is first
+    second = make()
+    second.bind(of_gid(HERE))
+    event = first.channel.next_event(0)
+    assert (event.kind, event.identifier, second.state) == (events.DEVICE_REMOVAL, second, states.REMOVED)
 
 
 def test_who_closes_lets_go_of_port_connection_and_device(make, device):

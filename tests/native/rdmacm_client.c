@@ -200,7 +200,14 @@ static uint32_t routed(int fd, uint16_t space, uint16_t port)
     return id;
 }
 
-/* An active identifier, resolved, and a listener at the same port, whose uids are 1 and 2. */
+static void ack_timeout(int fd, uint32_t id, uint8_t exponent)
+{
+    struct ucma_set_option fields = {.optval = (uintptr_t)&exponent, .id = id, .optname = 3, .optlen = 1};
+    CHECK(!COMMAND(fd, UCMA_SET_OPTION, fields, 0));
+}
+
+/* An active identifier, resolved, and a listener at the same port, whose uids are 1 and 2.  A connection's
+   time-wait is longer than a case. */
 static uint16_t ends(int fd, uint16_t space, uint32_t *active, uint32_t *listener)
 {
     uint16_t port;
@@ -211,6 +218,7 @@ static uint16_t ends(int fd, uint16_t space, uint32_t *active, uint32_t *listene
     CHECK(!number(fd, UCMA_LISTEN, *listener, 4));
     step();
     *active = routed(fd, space, port);
+    ack_timeout(fd, *active, 24);
     step();
     return port;
 }
@@ -327,6 +335,37 @@ static void case_connections(void)
     CHECK(!destroy(fd, event.id, &reported) && reported == 2);
     CHECK(!destroy(fd, active, &reported) && reported == 4);
     CHECK(!destroy(fd, listener, &reported) && reported == 1);
+    CHECK(!close(fd));
+}
+
+static void case_timewait(void)
+{
+    int fd = open_file(0);
+    uint32_t active, listener, exits[4] = {0}, parted = 0;
+    struct ucma_event event;
+    ends(fd, TCP, &active, &listener);
+    ack_timeout(fd, active, 0);
+    CHECK(!connect_to(fd, active, "", 0, 1));
+    event = expect(fd, UCMA_CONNECT_REQUEST, 2);
+    CHECK(!accept_as(fd, event.id, 3, "", 1));
+    expect(fd, UCMA_CONNECT_RESPONSE, 1);
+    CHECK(!accept_as(fd, active, 0, "", 0));
+    expect(fd, UCMA_ESTABLISHED, 3);
+    CHECK(!disconnect(fd, active));
+    expect(fd, UCMA_DISCONNECTED, 3);
+    CHECK(!disconnect(fd, event.id));
+    for (int i = 0; i < 3; i++) { /* each side's time-wait ends when it ends */
+        CHECK(!get_event(fd, &event));
+        CHECK(event.uid == 1 || event.uid == 3);
+        CHECK(!event.status);
+        if (event.event == UCMA_DISCONNECTED)
+            parted += event.uid == 1 && !exits[1];
+        else
+            exits[event.uid] += event.event == UCMA_TIMEWAIT_EXIT;
+    }
+    CHECK(parted == 1 && exits[1] == 1 && exits[3] == 1);
+    CHECK(!readable(fd));
+    CHECK(!disconnect(fd, active));
     CHECK(!close(fd));
 }
 
@@ -492,13 +531,32 @@ static void case_threads(void)
 static void case_removal(void)
 {
     int fd = open_file(0);
-    uint32_t id = create(fd, 1, TCP), second = create(fd, 2, TCP);
+    uint32_t id = create(fd, 1, TCP), second = create(fd, 2, TCP), ids[3] = {id}, told = 0, handle = 0;
+    struct ucma_event event;
     CHECK(!bind_to(fd, id, address, 0));
+    ends(fd, TCP, &id, &second); /* 1, and 2 that listens at all addresses */
+    CHECK(!connect_to(fd, id, "", 0, 1));
+    handle = expect(fd, UCMA_CONNECT_REQUEST, 2).id;
+    CHECK(!accept_as(fd, handle, 3, "", 1));
+    expect(fd, UCMA_CONNECT_RESPONSE, 1);
+    CHECK(!accept_as(fd, id, 0, "", 0));
+    expect(fd, UCMA_ESTABLISHED, 3);
+    CHECK(!disconnect(fd, id));
+    expect(fd, UCMA_DISCONNECTED, 3); /* which is not answered any more */
     storming = 1;
     step();
-    expect(fd, UCMA_DEVICE_REMOVAL, 1);
-    REFUSED(EIO, bind_to(fd, second, address, 0));
-    CHECK(!destroy(fd, id, NULL));
+    for (int i = 0; i < 4; i++) {
+        CHECK(!get_event(fd, &event));
+        CHECK(event.event == UCMA_DEVICE_REMOVAL && event.uid >= 1 && event.uid <= 3);
+        told += 1U << 4 * event.uid;
+    }
+    CHECK(told == 0x1120); /* twice uid 1, once 2 and 3 */
+    CHECK(!readable(fd));
+    CHECK(!disconnect(fd, id) && !disconnect(fd, handle)); /* nobody is there to be told */
+    REFUSED(EINVAL, connect_to(fd, id, "", 0, 1));
+    REFUSED(EIO, bind_to(fd, create(fd, 4, TCP), address, 0));
+    CHECK(!destroy(fd, ids[0], NULL) && !destroy(fd, id, NULL) && !destroy(fd, handle, NULL));
+    CHECK(!destroy(fd, second, NULL));
     CHECK(!close(fd));
 }
 
@@ -568,6 +626,7 @@ int main(int count, char **words)
         void (*run)(void);
     } cases[] = {{"refusals", case_refusals}, {"descriptors", case_descriptors}, {"garbage", case_garbage},
                  {"connections", case_connections}, {"refused", case_refused}, {"datagrams", case_datagrams},
+                 {"timewait", case_timewait},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},
                  {"storm", case_storm}};
     address = count > 2 ? words[2] : "127.0.0.1";

@@ -71,6 +71,11 @@ class DeviceDriver:
             return False
         return True
 
+    @property
+    def lost(self) -> bool:
+        """Whether the adapter has gone, or does not answer any more."""
+        return not self.alive and self.session.lost
+
     def closing(self) -> None:
         """The device and everything on it is about to be closed: an adapter that does not answer is given up
         sooner.

@@ -64,6 +64,8 @@ class EventRouter:
         self._suppressed: set[tuple[int, int]] = set()
         self._descriptors: dict[Hashable, EventDescriptor] = {}
         self._watcher: threading.Thread | None = None
+        self._watching: dict[Callable[[], object], None] = {}
+        self._over = False
         self.death_delivered = False
 
     def add(self, cq: CqHandle) -> None:
@@ -163,14 +165,23 @@ class EventRouter:
         """Whether an asynchronous event is queued, or the adapter's death is to be told."""
         return bool(self._events) or not self._channel.alive
 
-    def watch(self) -> None:
-        """Have a thread that waits and dispatches in the program's stead.  DriverError EAGAIN, EOPNOTSUPP as
-        `descriptor`.
+    def watch(self, at_end: Callable[[], object] = _never) -> None:
+        """Have a thread that waits and dispatches in the program's stead, and calls ``at_end`` when it ends,
+        until `unwatch`.  DriverError EAGAIN, EOPNOTSUPP as `descriptor`.
         """
         if not self._channel.wakes:
             raise DriverError(errno.EOPNOTSUPP, "no thread waits in virtual time")
         with self._lock:
             self._watch()
+            self._watching[at_end] = None
+            over = self._over
+        if over:
+            at_end()
+
+    def unwatch(self, at_end: Callable[[], object]) -> None:
+        """Do not call it any more."""
+        with self._lock:
+            self._watching.pop(at_end, None)
 
     def wait_until(self, ended: Callable[[], bool], timeout_s: float | None) -> None:
         """Wait, and dispatch what comes, until ``ended()``, which is asked when `wake_waiters` is called too,
@@ -208,6 +219,10 @@ class EventRouter:
         with self._lock:  # the verbs report what has happened to whoever waits on a descriptor
             for each in self._descriptors.values():
                 each.queued()
+            self._over = True
+            watching = list(self._watching)
+        for at_end in watching:
+            at_end()
 
     def _signal(self, token: Hashable) -> None:
         """With the lock held: an event more is queued."""

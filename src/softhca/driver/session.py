@@ -28,7 +28,7 @@ _SLICE_S = 1.0
 
 class Session(Liveness):
     """Commands over a channel, one at a time.  ``dead`` is the reason why no command is possible any more,
-    ``gone``: the adapter has died.
+    ``gone``: the adapter has died; ``lost``: it has, or it does not answer any more.
 
     ``lock`` is held during a command, and across several commands that must not be interleaved with others.
     It is re-entrant: a signal handler may close the device in the middle of a command.
@@ -44,7 +44,7 @@ class Session(Liveness):
         self.memory = channel.memory
         self.lent = LentRings(channel)
         self.pid = os.getpid()
-        self.gone = False
+        self.gone = self.lost = False
         self.limit_s = REPLY_LIMIT_S
         self.lock = threading.RLock()
         self._tags = itertools.count(1)
@@ -56,7 +56,7 @@ class Session(Liveness):
             self.inherited()
         if not self.dead and not self.channel.alive:
             self.dead = "the adapter is gone"
-            self.gone = True
+            self.gone = self.lost = True
         Liveness.check(self)
 
     def inherited(self) -> None:
@@ -117,6 +117,8 @@ class Session(Liveness):
         if not self.dead:
             self.gone = not self.channel.alive
             self.dead = "the adapter is gone" if self.gone else "the adapter does not answer"
+            self.lost = True
+            self.channel.wake_waiters()
         raise OSError(errno.EIO, self.dead)
 
     # rings that the host makes

@@ -247,6 +247,8 @@ class CMID(Messages):
             raise PyverbsRDMAError("Failed to get request, no connection established", errno.EINVAL)
         self._require_open()
         event = self._next(self._sync, "Failed to get request, no connection established")
+        if event.kind == events.DEVICE_REMOVAL:
+            raise PyverbsRDMAError("Failed to get request: the device is gone", errno.ENODEV)
         if event.kind != events.CONNECT_REQUEST:
             raise PyverbsRDMAError("Failed to get request, no connection established", errno.EINVAL)
         made = CMID()
@@ -283,7 +285,7 @@ class CMID(Messages):
 
     def disconnect(self) -> None:
         """End the connection; its queue pair goes to ERR."""
-        closed = self._identifier.state == states.CLOSED
+        closed = self._identifier.state in states.ENDED
         with translated("Failed to Disconnect"):
             self._identifier.connection.disconnect()
         if not closed:
@@ -425,6 +427,8 @@ class CMID(Messages):
             event = self._next(self._sync, what)
             if event.kind == kind:
                 return
+            if event.kind == events.DEVICE_REMOVAL:
+                raise PyverbsRDMAError(f"{what}: the device is gone", errno.ENODEV)
             if event.kind == events.REJECTED:
                 raise PyverbsRDMAError(f"{what}: the peer refuses, reason {event.status}", errno.ECONNREFUSED)
             if event.status or event.kind == events.DISCONNECTED:

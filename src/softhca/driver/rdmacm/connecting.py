@@ -19,6 +19,7 @@ from softhca.driver.connections import (
     CM_REJECTED,
     CM_REPLIED,
     CM_SIDR_REPLY,
+    CM_TIMEWAIT_OVER,
     CM_UNREACHABLE,
     CmEvent,
     CmPath,
@@ -153,9 +154,13 @@ class Connection:
             if self._said_goodbye or (after == states.CLOSING and owner.state != states.CLOSING):
                 self._said_goodbye = False
                 self._port.channel.disconnect(self._number)
-            elif owner.state not in (states.CLOSING, states.CLOSED):
+            elif owner.state != states.CLOSING and owner.state not in states.ENDED:
                 self._port.end(self._number)
             owner.state = after
+
+    def removed(self) -> None:
+        """The device has gone: there is nobody who could be told of an end."""
+        self._said_goodbye = False
 
     def close(self) -> None:
         """Let go of it: a peer that is in the middle of something is told."""
@@ -227,10 +232,14 @@ class Connection:
             kind, status = _EVENTS[event.kind]
             if event.kind == CM_DISCONNECT_REQUEST:
                 self._said_goodbye = not closing  # else it has been answered
-            elif after == states.CLOSED:
+            elif event.kind == CM_TIMEWAIT_OVER:
+                self._said_goodbye = False
+            elif after in states.ENDED:
                 queue_pairs.to_error(owner)
             if event.kind == CM_REJECTED:
                 status = event.status
+            elif event.kind == CM_DISCONNECTED and event.status == errno.ETIMEDOUT:
+                status = -errno.ETIMEDOUT
             return IdentifierEvent(kind, owner, status=status, private_data=event.private_data)
 
     def _replied(self, event: CmEvent) -> IdentifierEvent:
@@ -293,6 +302,7 @@ _MESSAGES = {
     CM_UNREACHABLE: states.UNREACHABLE,
     CM_DISCONNECT_REQUEST: states.GOODBYE,
     CM_DISCONNECTED: states.GONE,
+    CM_TIMEWAIT_OVER: states.OVER,
 }
 _EVENTS = {
     CM_ESTABLISHED: (events.ESTABLISHED, 0),
@@ -300,4 +310,5 @@ _EVENTS = {
     CM_UNREACHABLE: (events.UNREACHABLE, -errno.ETIMEDOUT),
     CM_DISCONNECT_REQUEST: (events.DISCONNECTED, 0),
     CM_DISCONNECTED: (events.DISCONNECTED, 0),
+    CM_TIMEWAIT_OVER: (events.TIMEWAIT_EXIT, 0),
 }

@@ -85,9 +85,11 @@ class EventChannel:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._telling = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._notices: deque[tuple[Identifier, Notice]] = deque()
-        self._devices: dict[DeviceDriver, int] = {}
+        self._devices: dict[DeviceDriver, dict[Identifier, None]] = {}
+        self._lost: set[DeviceDriver] = set()
         self._descriptor: EventDescriptor | None = None
         self.closed = False
         self.on_post: Callable[[], object] | None = None
@@ -95,24 +97,29 @@ class EventChannel:
 
     # for identifiers
 
-    def attach(self, device: DeviceDriver) -> None:
-        """One more identifier of this channel is on ``device``."""
+    def attach(self, device: DeviceDriver, identifier: Identifier) -> None:
+        """``identifier``, of this channel, is on ``device``."""
         with self._lock:
-            self._devices[device] = self._devices.get(device, 0) + 1
+            self._devices.setdefault(device, {})[identifier] = None
             self._news.notify_all()
             watched = self._descriptor is not None or len(self._devices) > 1
-        if watched:
+            lost = device in self._lost
+        if lost:
+            identifier.lost()
+        elif watched:
             self._watch()
 
-    def detach(self, device: DeviceDriver) -> None:
-        """One less."""
+    def detach(self, device: DeviceDriver, identifier: Identifier) -> None:
+        """No more."""
         with self._lock:
-            users = self._devices.get(device, 0) - 1
-            if users > 0:
-                self._devices[device] = users
-            else:
+            users = self._devices.get(device, {})
+            users.pop(identifier, None)
+            if not users:
                 self._devices.pop(device, None)
+                self._lost.discard(device)
             self._news.notify_all()
+        if not users:
+            device.events.unwatch(self._tell_lost)
 
     def post(self, identifier: Identifier, notice: Notice, here: bool = True) -> None:
         """Queue what has happened to ``identifier``.  ``here``: by a call of the program, so that threads
@@ -158,7 +165,8 @@ class EventChannel:
 
     def next_event(self, timeout_s: float | None = None) -> IdentifierEvent | None:
         """The next event; None: none has come within ``timeout_s`` (None: no limit), or none is there and the
-        descriptor is non-blocking.  DriverError EBADF: the channel was closed.
+        descriptor is non-blocking.  DriverError EBADF: the channel was closed; EIO: the adapters of all its
+        devices have gone, and each identifier has been told so.
         """
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -186,6 +194,7 @@ class EventChannel:
         if descriptor is not None:
             descriptor.close()
         for device in devices:
+            device.events.unwatch(self._tell_lost)
             device.wake_waiters()
 
     def _check(self) -> None:
@@ -209,23 +218,50 @@ class EventChannel:
         notice = self._pop()
         if notice is not None:
             return notice
+        self._tell_lost()
         with self._lock:
-            devices = list(self._devices)
+            devices = self._living()
             if len(devices) != 1:
-                if not self._notices and not self.closed and list(self._devices) == devices:
-                    for device in devices:
-                        device.session.check()
-                    self._news.wait(timeout_s)
+                if not self._notices and not self.closed:
+                    if self._devices and not devices:
+                        raise DriverError(errno.EIO, "the adapter is gone")
+                    if not any(device.lost for device in devices):
+                        for device in devices:
+                            device.session.check()
+                        self._news.wait(timeout_s)
                 return self._pop()
         (device,) = devices
 
         def ready() -> bool:
-            return bool(self._notices) or self.closed or list(self._devices) != devices
+            return bool(self._notices) or self.closed or self._living() != devices
 
-        device.wait_for(ready, timeout_s)
+        try:
+            device.wait_for(ready, timeout_s)
+        except DriverError:
+            if not device.lost:
+                raise
+            self._tell_lost()
         return self._pop()
+
+    def _living(self) -> list[DeviceDriver]:
+        return [device for device in self._devices if device not in self._lost]
+
+    def _tell_lost(self) -> None:
+        """Tell the identifiers of devices whose adapters have gone, once; threads that wait in the program's
+        stead call it, too.  They have been told when it returns.
+        """
+        with self._telling:
+            with self._lock:
+                found = [device for device in self._living() if device.lost]
+                if not found:
+                    return
+                self._lost.update(found)
+                told = {each: None for device in found for each in self._devices[device]}
+                self._news.notify_all()
+            for identifier in told:
+                identifier.lost()
 
     def _watch(self) -> None:
         """Have threads that wait at the devices."""
         for device in list(self._devices):
-            device.events.watch()
+            device.events.watch(self._tell_lost)

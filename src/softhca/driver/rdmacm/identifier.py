@@ -22,6 +22,7 @@ from softhca.driver.rdmacm.port_numbers import Binding, PortNumbers
 from softhca.management.ip_service import PORT_SPACES, TCP
 
 if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
     from softhca.driver.qp import QpHandle
 
 OPTION_ID = 0
@@ -69,6 +70,7 @@ class Identifier:
         self.groups = Groups(self)
         self._port_numbers = port_numbers
         self._binding: Binding | None = None
+        self._attached: list[DeviceDriver] = []
         self._closed = False
 
     @property
@@ -156,7 +158,7 @@ class Identifier:
         if self.source is None or self.source.packed != found.address.packed:  # any, or localhost
             port = 0 if self.source is None else self.source.port
             self.source = found.address.with_port(port)
-        self.channel.attach(found.device)
+        self.attach(found.device)
 
     # options
 
@@ -192,18 +194,44 @@ class Identifier:
         """Give further events, and those that wait, to another channel."""
         with self.lock:
             before, self.channel = self.channel, channel
-            if self.local is not None:
-                channel.attach(self.local.device)
+            for device in self._attached:
+                channel.attach(device, self)
             for notice in before.withdraw(self):
                 channel.post(self, notice)
-            if self.local is not None:
-                before.detach(self.local.device)
+            for device in self._attached:
+                before.detach(device, self)
+
+    def attach(self, device: DeviceDriver) -> None:
+        """Events of ``device`` are to be waited for."""
+        self._attached.append(device)
+        self.channel.attach(device, self)
+
+    def detach(self, device: DeviceDriver) -> None:
+        """No more."""
+        self._attached.remove(device)
+        self.channel.detach(device, self)
+
+    def lost(self) -> None:
+        """The adapter of a device has gone: `events.DEVICE_REMOVAL` follows; of one that listens at all
+        addresses with the last of its devices.
+        """
+        if all(device.lost for device in self._attached):
+            self.channel.post(self, self._take_removal, here=False)
+
+    def _take_removal(self) -> IdentifierEvent | None:
+        with self.lock:
+            after = states.on_message(self.state, states.REMOVAL)
+            if after is None:
+                return None
+            self.state = after
+            self.connection.removed()
+        return IdentifierEvent(events.DEVICE_REMOVAL, self)
 
     def adopt(self, local: LocalPort, source: SocketAddress, destination: SocketAddress) -> None:
         """For one that a request makes: where it is, and between whom."""
         self.local, self.source, self.destination = local, source, destination
         self.state = states.REQUESTED
-        self.channel.attach(local.device)
+        self.attach(local.device)
 
     def close(self) -> None:
         """Leave groups, connection, port and device; may be called again."""
@@ -219,5 +247,5 @@ class Identifier:
             self.state = states.CLOSED
             local = self.local
         if local is not None:
-            self.channel.detach(local.device)
+            self.detach(local.device)
             self.devices.release(local.device)

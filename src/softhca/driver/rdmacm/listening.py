@@ -48,7 +48,7 @@ class Listener:
                 self._places.append((place, port, number))
                 port.register(number, partial(self._on_request, place, port))
             for device in self._devices:
-                owner.channel.attach(device)
+                owner.attach(device)
         except DriverError:
             self._close_ports()
             for device in self._devices:
@@ -63,7 +63,7 @@ class Listener:
             if port is not None:
                 port.end(number)
         for device in self._devices:
-            self._owner.channel.detach(device)
+            self._owner.detach(device)
             self._owner.devices.release(device)
 
     def _close_ports(self) -> None:

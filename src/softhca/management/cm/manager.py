@@ -538,7 +538,7 @@ class ConnectionManager:
         kind, status = TOLD[event], 0
         if before == states.DREQ_SENT:
             kind = DISCONNECTED
-        elif event == states.GIVE_UP:
+        if event == states.GIVE_UP:
             status = errno.ETIMEDOUT
         elif isinstance(message, m.Rej):
             status = message.reason

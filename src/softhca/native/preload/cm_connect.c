@@ -338,7 +338,7 @@ int cm_disconnect(struct identifier *id)
     fields.cm = id->port->cm;
     if (id->goodbye || (after == CM_CLOSING && before != CM_CLOSING))
         TELL(host_of(id->port), error, cm_disconnect, &fields);
-    else if (before != CM_CLOSING && before != CM_CLOSED)
+    else if (before != CM_CLOSING && before != CM_CLOSED && before != CM_DISCONNECTED && before != CM_REMOVED)
         cm_end(id->port, id->number);
     if (error)
         return error;
@@ -594,6 +594,7 @@ static const struct {
     [SOFTHCA_CM_DISCONNECT_REQUEST] = {CM_GOODBYE, UCMA_DISCONNECTED},
     [SOFTHCA_CM_DISCONNECTED] = {CM_GONE, UCMA_DISCONNECTED},
     [SOFTHCA_CM_SIDR_REPLY] = {CM_RESPONSE, UCMA_ESTABLISHED},
+    [SOFTHCA_CM_TIMEWAIT_OVER] = {CM_OVER, UCMA_TIMEWAIT_EXIT},
 };
 
 void cm_entry(struct port *port, const struct softhca_cm_header *entry, const uint8_t *data)
@@ -619,6 +620,8 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
     id->state = after;
     if (entry->kind == SOFTHCA_CM_DISCONNECT_REQUEST)
         id->goodbye = !closing; /* else it has been answered */
+    else if (entry->kind == SOFTHCA_CM_TIMEWAIT_OVER)
+        id->goodbye = 0;
     if (!event)
         return;
     if (id->space == SPACE_UDP)
@@ -633,7 +636,8 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
         resolved(id, entry, &event->ucma);
     else if (entry->kind == SOFTHCA_CM_REJECTED)
         event->ucma.status = entry->status;
-    else if (entry->kind == SOFTHCA_CM_UNREACHABLE)
+    else if (entry->kind == SOFTHCA_CM_UNREACHABLE
+             || (entry->kind == SOFTHCA_CM_DISCONNECTED && entry->status == ETIMEDOUT))
         event->ucma.status = (uint32_t)-ETIMEDOUT;
     file_post(id->file, event);
 }

@@ -133,6 +133,17 @@ static void take_entries(struct port *port)
     }
 }
 
+/* Whether an identifier goes with a device: it is bound to it, or listens at all and it was the last one. */
+static int is_removed(const struct identifier *id, const struct device *device)
+{
+    if (id->place)
+        return id->place->port->device == device;
+    for (uint32_t i = 0; i < id->listening_count; i++)
+        if (!id->listening[i].port->device->gone)
+            return 0;
+    return id->listening_count != 0;
+}
+
 static void *watch(void *argument)
 {
     struct device *device = argument;
@@ -150,8 +161,8 @@ static void *watch(void *argument)
     cm_lock(&cancel_state);
     device->gone = 1;
     while (!device->closing && (id = identifier_next(&handle)))
-        if (id->place && id->place->port->device == device && id->uid) {
-            id->state = CM_CLOSED;
+        if (id->uid && is_removed(id, device) && !state_after(id, CM_REMOVAL, &id->state)) {
+            id->goodbye = 0;
             queue_event(id, UCMA_DEVICE_REMOVAL, 0);
         }
     cm_unlock(cancel_state);
