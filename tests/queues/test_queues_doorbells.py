@@ -65,6 +65,21 @@ def test_all_queues_at_once_fit_and_the_fifo_never_overflows():
     assert adapter.malformed == 0
 
 
+def test_who_comes_later_goes_on_where_the_adapter_stands_also_behind_a_jump():
+    """It reads the head word, which nobody else does."""
+    host, adapter, frames = sides(4)
+    for slot in (1, 3, 2):
+        host.ring(slot)
+    assert adapter.next() == 1
+    assert DoorbellFifo.over(frames, HOST.address_map, 4).next() == 3
+    adapter.next()
+    primitives.store64(word(frames, 0), 1000)
+    assert (adapter.next(), adapter.malformed) == (-1, 1)
+    later = DoorbellFifo.over(frames, HOST.address_map, 4)
+    assert later.empty()
+    assert (later.next(), later.malformed) == (-1, 0)
+
+
 class FifoAgainstADeque(RuleBasedStateMachine):
     slots = 5
 
