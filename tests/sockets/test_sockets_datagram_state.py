@@ -6,6 +6,8 @@ import itertools
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from softhca.sockets import datagram_state
 from softhca.sockets.datagram_protocol import (
@@ -192,3 +194,98 @@ def test_strangers_take_no_more_than_their_share() -> None:
         arriving.header(1, 10, source=(GID, number))
     assert len(arriving.state.claims()) == datagram_state.MOST_CLAIMS
     assert arriving.state.dropped == {"full": 5}
+
+
+def test_a_page_behind_the_last_drops_its_datagram_though_its_length_is_that_of_the_rest(
+    arriving: Arriving,
+) -> None:
+    arriving.header(1, 8000)  # one page, and 3904 bytes behind the header
+    arriving.page(1, 1, 3904)
+    assert arriving.state.dropped == {"malformed": 1}
+    arriving.page(2, 1, 3904)
+    arriving.header(2, 8000)
+    assert arriving.state.dropped == {"malformed": 2}
+    assert sorted(arriving.state.free) == [0, 1, 2, 3]
+
+
+def test_what_nobody_reads_leaves_a_quarter_of_the_slots() -> None:
+    arriving = Arriving(8)
+    arriving.state.decide(CLAIM, True, 0)
+    for number in range(6):
+        arriving.header(number, 10)
+    assert not arriving.state.dropped
+    arriving.header(6, 10)
+    assert arriving.state.dropped == {"full": 1}
+    assert (arriving.state.free, len(arriving.state.queue)) == ([6], 6)
+    arriving.state.give_back(arriving.state.queue.popleft().slots)
+    arriving.header(7, 10)
+    assert (arriving.state.dropped, len(arriving.state.queue)) == ({"full": 1}, 6)
+
+
+def test_pages_whose_beginning_does_not_come_leave_them_too(arriving: Arriving) -> None:
+    state = arriving.state
+    for index in range(state.most_queued):
+        arriving.page(1, index, 4096)
+    assert (state.used, state.dropped) == (48, {})
+    arriving.page(1, 48, 4096)
+    assert (state.used, state.dropped) == (0, {"full": 1})
+    assert sorted(state.free) == list(range(49))
+
+
+def test_who_was_believed_longest_ago_is_asked_for_again_beyond_the_bound() -> None:
+    arriving = Arriving(8)
+    claims = [Claim((GID, number), CLAIM.address) for number in range(datagram_state.MOST_BELIEVED + 1)]
+    for each in claims[:-1]:
+        arriving.state.decide(each, True, 0)
+    arriving.state.decide(claims[0], True, 1)
+    arriving.state.decide(claims[-1], True, 1)
+    believed = [each for each in claims if arriving.state.believes(each, 1)]
+    assert believed == [claims[0], *claims[2:]]
+
+
+def test_a_connected_socket_reads_only_its_peers_also_of_what_waits(arriving: Arriving) -> None:
+    other = Claim((GID, 8), (HOST, 6))
+    arriving.state.decide(other, True, 0)
+    arriving.header(1, 10)
+    text = Header(HOST, 6, 1, 20, 0, 5).encode()
+    arriving.state.arrived(next(arriving.slots), other.source, HEADER_BYTES + 20, text, 0)
+    arriving.header(2, 30)
+    arriving.state.connect(CLAIM.address)
+    assert [each.total for each in arriving.state.queue] == [10, 30]
+    assert (arriving.state.dropped, arriving.state.free) == ({"unconnected": 1}, [1])
+    arriving.state.arrived(next(arriving.slots), other.source, HEADER_BYTES + 20, text, 0)
+    assert (arriving.state.dropped, arriving.state.free) == ({"unconnected": 2}, [1, 3])
+
+
+_PARTS = st.one_of(
+    st.tuples(st.just("header"), st.integers(0, 2), st.integers(0, 2), st.integers(0, 9000)),
+    st.tuples(st.just("page"), st.integers(0, 2), st.integers(0, 3), st.sampled_from([4096, 3904, 100, 0])),
+    st.tuples(st.just("decide"), st.integers(0, 2), st.booleans(), st.just(0)),
+    st.tuples(st.just("read"), st.just(0), st.just(0), st.just(0)),
+    st.tuples(st.just("time"), st.integers(0, 10**9), st.just(0), st.just(0)),
+)
+
+
+@given(st.lists(_PARTS, max_size=40))
+def test_every_slot_is_in_one_place_whatever_comes(parts) -> None:
+    """And what can be read is whole: its bytes are those that its header says."""
+    arriving = Arriving(16)
+    state, lengths = arriving.state, {}
+    for what, source, number, size in parts:
+        if what == "header":
+            slot = arriving.header(number, size, source=(GID, source))
+            lengths[slot] = cut(size, 5)[1]
+        elif what == "page":
+            lengths[arriving.page(1, number, size, source=(GID, source))] = size
+        elif what == "decide":
+            state.decide(Claim((GID, source), CLAIM.address), number, arriving.now_ns)
+        elif what == "time":
+            arriving.now_ns += source
+        elif state.queue:
+            found = state.queue.popleft()
+            assert sum(lengths[slot] for slot in found.slots) == found.total
+            state.give_back(found.slots)
+        waiting = [each for queue in state._waiting.values() for each in queue]
+        held = [slot for each in (*state.queue, *waiting, *state._partials.values()) for slot in each.slots]
+        assert sorted([*held, *state.free]) == list(range(len(lengths)))
+        assert state.used == len(held) <= state.most_queued + datagram_state.MOST_PARTIALS
