@@ -14,6 +14,7 @@ from softhca.memory.shared_layout import (
     READER_BYTES,
     READER_HEADER_BYTES,
     RING_CLOSED,
+    RING_ENTRIES,
     RING_STORE_BYTES,
 )
 from softhca.queues.layout import RING_HEAD_AT
@@ -98,6 +99,20 @@ def test_a_full_ring_of_which_a_burst_was_given_up_keeps_nobody_waiting_until_th
     ring.receive()
     assert ring.send(bytes(60_000))
     assert ring.sender.send(ring.burst) == AGAIN, "it has moved since"
+
+
+def test_a_burst_and_what_says_what_it_is_go_together_or_not_at_all(ring):
+    """A reader that gives back one reference of a burst's two makes no room for another one."""
+    sent = 0
+    while ring.send(b"1234"):
+        sent += 1
+    assert 2 * sent == RING_ENTRIES
+    consumer = ring.receiver.consumer
+    consumer.count()
+    consumer.taken = 1
+    consumer.release(1)
+    assert ring.sender.send(ring.burst) == AGAIN
+    assert ring.sender.producer.count() == RING_ENTRIES - 1
 
 
 def test_a_closed_ring_says_so(ring):

@@ -134,6 +134,16 @@ def test_one_that_has_waited_too_long_is_dropped_and_the_others_go_on(bench):
     assert bench.send(now=6 + LIFETIME_NS)
     assert (bench.ring.sent, bench.link.sent) == ([], [3])
     assert (bench.transmitter.dropped, bench.transmitter.pending) == (2, False)
+    assert bench.ring.abandoned == 2, "so that the next ones do not wait there as long"
+
+
+def test_how_often_it_was_tried_does_not_lengthen_its_life(bench):
+    bench.ring.answers = [AGAIN] * 4
+    bench.send((UD, 1, bench.near), now=0)
+    for eighths in (3, 6, 9):
+        assert bench.transmitter.pending
+        assert not bench.send(now=eighths * LIFETIME_NS // 8) or eighths == 9
+    assert (bench.transmitter.dropped, bench.transmitter.pending) == (1, False)
 
 
 def test_a_burst_that_the_ports_link_has_begun_is_finished_there(bench):
