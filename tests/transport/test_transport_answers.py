@@ -146,10 +146,14 @@ def test_after_an_answer_that_found_no_place_a_loss_counts_again(awkward):
     assert a.qp.counters.retransmissions == 1
 
 
+@pytest.mark.parametrize("opcode", [wqe.RDMA_WRITE, wqe.RDMA_READ, wqe.ATOMIC_FETCH_AND_ADD])
 @pytest.mark.parametrize("quiet", [False, True])
-def test_after_a_time_out_one_packet_goes_into_a_full_window_if_that_has_heard_nothing(awkward, quiet):
+def test_after_a_time_out_one_packet_goes_into_a_full_window_if_that_has_heard_nothing(
+    awkward, quiet, opcode
+):
     a = awkward()
-    a.request(wqe.RDMA_WRITE, 2 * PMTU)
+    for k in range(3):
+        a.request(opcode, 8, k)
     a.settle()
     window = a.qp.flow.window
     window.charge(window.limit_bytes)  # others have it
@@ -158,6 +162,8 @@ def test_after_a_time_out_one_packet_goes_into_a_full_window_if_that_has_heard_n
     a.qp.flow.expire(a.p.now)
     assert a.sender.retry.retries_left == 2
     assert a.settle() == ([10] if quiet else [])
+    a.p.a.schedule(a.qp.flow)
+    assert a.settle() == [], "it was one packet"
     window.give_up(window.limit_bytes)
 
 
@@ -251,3 +257,54 @@ def test_who_knows_of_credits_does_not_ask_for_an_answer_with_each_burst(awkward
     rows = a.p.decoded("ab")
     assert [row["psn"] for row in rows] == list(range(first, first + 64))
     assert [row["psn"] for row in rows if row["ack_request"]] == ([] if informed else [first + 63])
+
+
+def test_a_read_counts_as_a_message_for_each_of_its_slices_against_credits(awkward):
+    """As its responder counts them: three slices, the last one short, then a SEND, and credit for that."""
+    a = awkward(slice_bytes=4096)
+    memory = a.p.left.region(9000)
+    a.p.left.post(wqe.RDMA_READ, [memory.sge()], remote=a.p.right.region(9000))
+    a.settle()
+    packets = -(-9000 // PMTU)
+    for index in range(packets):
+        ends = index + 1 == packets or (index + 1) % (4096 // PMTU) == 0
+        size = min(PMTU, 9000 - index * PMTU)
+        a.respond(LAST if ends else FIRST, PSN + index, size, 1, 1 + index * PMTU // 4096)
+    assert granted(a) == 3 + 1
+    for k in range(2):
+        a.p.left.post(wqe.SEND, inline=b"x", wr_id=k)
+    assert a.settle() == [PSN + packets]
+    a.hear(PSN + packets, 1, 4)
+    assert a.settle() == [PSN + packets + 1]
+
+
+def test_who_has_waited_for_room_is_sent_again_when_what_went_then_is_lost(awkward):
+    """The timer of the wait becomes that of the packet."""
+    a = awkward()
+    window = a.qp.flow.window
+    others = window.limit_bytes
+    window.charge(others)
+    a.request(wqe.RDMA_WRITE, 8)
+    assert a.settle() == []
+    assert a.sender.retry.deadline_ns
+    window.give_up(others)
+    assert a.settle() == [10]
+    for _ in range(2):
+        a.p.now = a.sender.retry.deadline_ns
+        a.qp.flow.expire(a.p.now)
+        assert a.settle() == [10]
+    assert a.qp.counters.timeouts == 2
+
+
+@pytest.mark.parametrize("entries", [1, 4, 64])
+def test_as_many_requests_are_under_way_as_the_queue_has_places(awkward, entries):
+    a = awkward(entries=entries)
+    window = a.qp.flow.window
+    window.limit_bytes = window.maximum_bytes = 1 << 24
+    for k in range(entries):
+        a.request(wqe.RDMA_WRITE, 8, k)
+    assert a.settle() == list(range(PSN, PSN + entries))
+    a.hear(PSN + entries - 1)
+    assert a.done() == [(k, 0) for k in range(entries)]
+    a.request(wqe.RDMA_WRITE, 8, 99)
+    assert a.settle() == [PSN + entries]

@@ -117,6 +117,13 @@ def test_who_asks_beyond_the_window_keeps_its_place_among_those_that_wait(pair):
             pass
     assert list(window.waiters) == [first.qp.flow, second.qp.flow, third.qp.flow]
     assert [row["ack_request"] for row in p.decoded("ab")][-1]
+    sent = len(p.log)
+    second.qp.send_engine().probe = True  # once more, while it waits between the others
+    p.a.schedule(second.qp.flow)
+    while p.transmit(p.a):
+        pass
+    assert len(p.log) == sent + 1
+    assert list(window.waiters) == [first.qp.flow, second.qp.flow, third.qp.flow]
     window.give_up(others)
     run(p)
     assert not any(left.qp.flow.waiting for left in p.lefts)
