@@ -1,11 +1,13 @@
 """The first minute on a bare machine: Debian 12 with nothing but the packages that the README names.
 
-    python tests/bare/bare.py [--arch arm64] [--whole | --sample | --demo] [--log FILE] [--share PATH …]
+    python tests/bare/bare.py [--arch arm64] [--whole | --sample | --demo] [--root FOLDER] [--log FILE]
+                              [--share PATH …]
 
 Needs root, debootstrap, and qemu-user-static for another processor than this machine's.  Below ``/tmp`` it
 makes a Debian 12, installs the packages of the README's "Two commands", and there root and then an ordinary
 user each clone what is committed here and type the README's commands: ``make demo`` and ``make test``.  The
-folder and all mounts are gone at the end.  Status 1 when a command failed.
+folder and all mounts are gone at the end, but a ``--root`` stays, and the next trial takes it as it is, with
+its packages, and fresh clones.  Status 1 when a command failed.
 
 ``--sample`` (the default) gives ``make test`` a few folders of tests, ``--whole`` all, ``--demo`` none.
 Emulated, where a build of all modules takes more than an hour, it is plain Python and then the modules of a
@@ -148,12 +150,14 @@ class Bare:
     def clone(self, user: str) -> Path:
         """What is committed here, in the user's home; by way of a bare copy, so that no file is shared."""
         home = Path("/root") if user == "root" else Path("/home") / user
-        if user != "root":
+        if user != "root" and not (self.root / str(home)[1:]).exists():
             self._chroot(["useradd", "--create-home", user], check=True)
         quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(["git", "clone", "--bare", "--no-local", str(ROOT), folder], **quiet)
             target = self.root / str(home)[1:] / "softhca"
+            if target.exists():  # an earlier trial's
+                shutil.rmtree(target)
             subprocess.run(["git", "clone", "--no-local", folder, str(target)], **quiet)
         self._chroot(["chown", "-R", user, str(home)], check=True)
         return home / "softhca"
@@ -201,14 +205,19 @@ def emulated(arch: str) -> Iterator[bool]:
 def trial(args: argparse.Namespace, log: list[str]) -> bool:
     """All of it, in a mount namespace of its own; whether every command succeeded."""
     with emulated(args.arch) as foreign, tempfile.TemporaryDirectory(prefix="softhca-bare-") as folder:
-        root = Path(folder) / "debian"
+        root = args.root or Path(folder) / "debian"
         bare = Bare(root, args.arch, log)
-        bare.make(foreign)
+        fresh = not root.exists()
+        if fresh:
+            bare.make(foreign)
         try:
             bare.mount(args.share)
             bare.lend()
-            bare.install(packages_of((ROOT / "README.md").read_text()))
-            bare.lend()
+            if fresh:
+                bare.install(packages_of((ROOT / "README.md").read_text()))
+                bare.lend()
+            else:
+                bare.say(f"Debian 12 ({args.arch}) with its packages, of an earlier trial")
             for user in args.user:
                 commands = commands_of("emulated" if foreign else args.how)
                 place = bare.clone(user)
@@ -235,10 +244,12 @@ def arguments(words: list[str]) -> argparse.Namespace:
         how.add_argument(f"--{name}", dest="how", action="store_const", const=name, default="sample")
     parser.add_argument("--arch", default=here, choices=sorted(EMULATORS))
     parser.add_argument("--user", action="append", choices=["root", USER], help="default: root, then a user")
+    parser.add_argument("--root", type=Path, metavar="FOLDER", help="made if it is absent, and kept")
     parser.add_argument("--share", action="append", default=[], metavar="PATH", help="a folder lent to it")
     parser.add_argument("--log", type=Path, metavar="FILE", help="write what was seen there too")
     args = parser.parse_args(words)
     args.user = args.user or ["root", USER]
+    args.root = args.root and args.root.resolve()
     return args
 
 

@@ -50,6 +50,8 @@ def test_the_command_line_has_a_sample_for_both_users_as_its_default() -> None:
     assert (args.how, args.user, args.share) == ("sample", ["root", bare.USER], [])
     args = bare.arguments(["--whole", "--user", "root", "--arch", "arm64", "--share", "/some"])
     assert (args.how, args.user, args.arch, args.share) == ("whole", ["root"], "arm64", ["/some"])
+    assert args.root is None
+    assert bare.arguments(["--root", "some"]).root == bare.Path.cwd() / "some"
 
 
 def test_each_command_is_logged_with_its_status_and_without_dots(
@@ -65,3 +67,50 @@ def test_each_command_is_logged_with_its_status_and_without_dots(
         assert trial.failed == (status != 0)
         assert log[-3:-1] == ["root$ make test", "    7 passed"]
         assert log[-1].startswith(f"    status {status}, ")
+
+
+class Scripted(bare.Bare):
+    """A bare machine that is a folder, and remembers what ran in it."""
+
+    def __init__(self, root: bare.Path, arch: str, log: list[str]) -> None:
+        super().__init__(root, arch, log)
+        Scripted.ran = []
+
+    def make(self, foreign: bool) -> None:
+        self.root.mkdir()
+        self.ran.append("make")
+
+    def mount(self, shared: list[str]) -> None:
+        self.ran.append("mount")
+
+    def lend(self) -> None:
+        pass
+
+    def _chroot(self, words: list[str], home: bare.Path = bare.ROOT, **options: object) -> bare.Done:
+        if words[0] == "useradd":
+            (self.root / "home" / words[-1]).mkdir(parents=True)
+        self.ran.append(" ".join(words[:2]))
+        return bare.Done(words, 0, "")
+
+
+@pytest.mark.skipif(
+    bare.shutil.which("git") is None or not (bare.ROOT / ".git").exists(), reason="no git, or no clone of it"
+)
+def test_a_root_that_is_kept_is_made_once_and_cloned_into_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: bare.Path
+) -> None:
+    monkeypatch.setattr(bare, "Bare", Scripted)
+    monkeypatch.setattr(bare, "PROCESSORS", {bare.platform.machine(): "amd64"})
+    root = tmp_path / "kept"
+    words = ["--root", str(root), "--arch", "amd64", "--user", bare.USER, "--demo"]
+    clone = root / "home" / bare.USER / "softhca"
+    seen = []
+    for _ in range(2):
+        assert bare.trial(bare.arguments(words), [])
+        seen.append(list(Scripted.ran))
+        assert (clone / "README.md").exists()
+        assert not (clone / "left").exists()
+        (clone / "left").write_text("of the trial before")
+    user = ["chown -R", "su --preserve-environment"]
+    assert seen[0] == ["make", "mount", "apt-get update", "apt-get install", "useradd --create-home", *user]
+    assert seen[1] == ["mount", *user]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import resource
 import socket
 import struct
@@ -33,6 +34,8 @@ FLOW_LABEL = slice(4, 8)
 BUFFER_BYTES = 4 << 20
 """What is asked of the kernel for a send or receive buffer; it gives what its limits allow."""
 
+_log = logging.getLogger(__name__)
+
 # Linux's numbers; the socket module does not name them all.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_DO = 10, 23, 2
@@ -49,6 +52,18 @@ def _set_buffer(endpoint: socket.socket, plain: int, force: int, size_bytes: int
         endpoint.setsockopt(socket.SOL_SOCKET, force, size_bytes)
     except PermissionError:
         endpoint.setsockopt(socket.SOL_SOCKET, plain, size_bytes)
+
+
+def _set_if_known(endpoint: socket.socket, level: int, option: int, value: int | bytes) -> None:
+    """Set what an emulator of system calls (qemu-user) may not know, and no ICRC covers: there the kernel
+    chooses the interface that groups are reached by, and the flow label.
+    """
+    try:
+        endpoint.setsockopt(level, option, value)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+        _log.debug("this kernel knows no option %d of level %d: its own choice stays", option, level)
 
 
 def bound_socket(address: str, port: int, scope: int = 0, shared: bool = False) -> socket.socket:
@@ -106,16 +121,16 @@ def open_sender(address: str, port: int, scope: int, buffer_bytes: int, interfac
             endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
             endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, HOP_LIMIT)
             endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, HOP_LIMIT)
-            endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface)
+            _set_if_known(endpoint, socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface)
             # The label is what the address says, 0 too.
-            endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_AUTOFLOWLABEL, 0)
-            endpoint.setsockopt(socket.IPPROTO_IPV6, _IPV6_FLOWINFO_SEND, 1)
+            _set_if_known(endpoint, socket.IPPROTO_IPV6, _IPV6_AUTOFLOWLABEL, 0)
+            _set_if_known(endpoint, socket.IPPROTO_IPV6, _IPV6_FLOWINFO_SEND, 1)
         else:
             endpoint.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
             endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, HOP_LIMIT)
             endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, HOP_LIMIT)
             by = bytes(4) + socket.inet_aton(address) + struct.pack("=i", interface)
-            endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, by)
+            _set_if_known(endpoint, socket.IPPROTO_IP, socket.IP_MULTICAST_IF, by)
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # the kernel's minimum: nobody reads here
         _set_buffer(endpoint, socket.SO_SNDBUF, _SO_SNDBUFFORCE, buffer_bytes)
     except OSError:
