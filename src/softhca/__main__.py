@@ -2,7 +2,7 @@
 
 import sys
 
-from softhca.cli.main import main
+from softhca.cli.entry import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

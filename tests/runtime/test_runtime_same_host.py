@@ -439,7 +439,7 @@ def test_where_it_cannot_be_the_device_says_so_and_uses_packets(
     address = loopback_address()
     taken = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if reason == "processor":
-        monkeypatch.setattr(same_host_limits.platform, "machine", lambda: "aarch64")
+        monkeypatch.setattr(same_host_limits, "PROCESSOR", "aarch64")
     elif reason == "atomics":
         monkeypatch.setattr(primitives, "ATOMIC_BETWEEN_PROCESSES", False)
     else:

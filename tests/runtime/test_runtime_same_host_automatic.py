@@ -113,7 +113,7 @@ def test_where_it_cannot_be_nobody_is_told(loopback_address, monkeypatch, caplog
     name = same_host_port.socket_name(V4_MAPPED_PREFIX + socket.inet_aton(address))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
         if reason == "processor":
-            monkeypatch.setattr(same_host_limits.platform, "machine", lambda: "aarch64")
+            monkeypatch.setattr(same_host_limits, "PROCESSOR", "aarch64")
         elif reason == "atomics":
             monkeypatch.setattr(primitives, "ATOMIC_BETWEEN_PROCESSES", False)
         elif reason == "name":

@@ -8,12 +8,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from softhca.driver import command_descriptors
 from softhca.driver.agents import AgentHandle
 from softhca.driver.channels import HostChannel
-from softhca.driver.connections import CmChannel
 from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.ee import EeHandle
@@ -27,6 +26,9 @@ from softhca.driver.session import Session
 from softhca.driver.srq import SrqHandle
 from softhca.memory.regions import ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import control_fields as control
+
+if TYPE_CHECKING:
+    from softhca.driver.connections import CmChannel
 
 __all__ = [
     "Completion",
@@ -421,6 +423,8 @@ class DeviceDriver:
         self, port: int, entries: int = 128, on_event: Callable[[], None] | None = None
     ) -> CmChannel:
         """A channel for connections on a port, with room for ``entries`` events.  ENOMEM: too many."""
+        from softhca.driver.connections import CmChannel
+
         return CmChannel(self, _u8(port, "port"), entries, on_event)
 
     # events

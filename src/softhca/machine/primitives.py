@@ -13,7 +13,7 @@ run time).  Where that library is missing, a lock makes them atomic between the 
 
 import ctypes
 import mmap
-import platform
+import os
 import socket
 import sys
 import threading
@@ -100,8 +100,8 @@ _release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
 _release_buffer.restype = None
 _waiting_libc = ctypes.CDLL(None, use_errno=True)  # gives the interpreter lock away
 _libc.syscall.restype = _waiting_libc.syscall.restype = ctypes.c_long
-_FUTEX = ctypes.c_long(202 if platform.machine() in ("x86_64", "AMD64") else 98)  # 98: the generic table
-_MEMBARRIER = ctypes.c_long(324 if platform.machine() in ("x86_64", "AMD64") else 283)
+_FUTEX = ctypes.c_long(202 if os.uname().machine in ("x86_64", "AMD64") else 98)  # 98: the generic table
+_MEMBARRIER = ctypes.c_long(324 if os.uname().machine in ("x86_64", "AMD64") else 283)
 _libc.mmap.argtypes = (
     ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
 _libc.mmap.restype = ctypes.c_uint64
@@ -277,7 +277,7 @@ _compare_exchange = _atomic(
     "compare_exchange", 8, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_int)
 # An x86 processor keeps loads in order and stores in order, so a plain access of ctypes (one move) already is
 # an acquire or a release there; elsewhere libatomic's costs a call and gives the order.
-_ORDERED = platform.machine() in ("x86_64", "AMD64", "i686")
+_ORDERED = os.uname().machine in ("x86_64", "AMD64", "i686")
 _load8 = None if _ORDERED else _atomic("load", 8, ctypes.c_int)
 _load4 = None if _ORDERED else _atomic("load", 4, ctypes.c_int)
 _store8 = None if _ORDERED else _atomic("store", 8, ctypes.c_uint64, ctypes.c_int)

@@ -10,15 +10,13 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.config import MTU_BYTES, NATIVE, PKEY_TABLE_LENGTH, AdapterConfig, PortConfig
 from softhca.adapter.engine import Adapter
 from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
-from softhca.links.fabric import FabricLink
 from softhca.links.fabric_messages import MOST_PKEYS
-from softhca.links.identification_check import CheckedLink
 from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
@@ -29,6 +27,10 @@ from softhca.runtime.same_host_limits import not_automatic, unsupported
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
 from softhca.transport.congestion import DcqcnSettings
 from softhca.wire.route import V4_MAPPED_PREFIX
+
+if TYPE_CHECKING:
+    from softhca.links.fabric import FabricLink
+    from softhca.links.identification_check import CheckedLink
 
 PORT_FIELDS = tuple(field.name for field in fields(PortConfig))
 _log = logging.getLogger("softhca.runtime")
@@ -53,6 +55,8 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink |
 
 
 def _open_fabric(specification: DeviceSpecification) -> FabricLink:
+    from softhca.links.fabric import FabricLink
+
     name, _, node = specification.place.partition("/")
     try:
         return FabricLink(name, node)
@@ -82,6 +86,8 @@ def _open_socket(specification: DeviceSpecification) -> RoceUdpLink:
 
 def _checked(specification: DeviceSpecification, link: RoceUdpLink) -> CheckedLink:
     """The link with a raw socket beside it; it is closed where there can be none."""
+    from softhca.links.identification_check import CheckedLink
+
     try:
         return CheckedLink(link)
     except OSError as error:

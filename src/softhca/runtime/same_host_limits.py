@@ -7,7 +7,6 @@ runs out of it: descriptors (`may_keep`) and address space (`MappedArenas`).
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import threading
 
@@ -16,14 +15,17 @@ from softhca.machine import primitives
 MAX_MAPPED_BYTES = 16 << 40
 """Address space that peers' arenas take in this process at most, an eighth of what it has."""
 
+PROCESSOR = os.uname().machine
+"""What kind of processor this is, in the kernel's word."""
+
 LEAST_DESCRIPTORS = 256
 """A process that may have fewer has no automatic paths: two or three dozen are a good part of that."""
 
 
 def unsupported() -> str:
     """Why this machine cannot share memory between adapters; empty where it can."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return f"the order of memory on {platform.machine()} is not proven for it"
+    if PROCESSOR not in ("x86_64", "AMD64"):
+        return f"the order of memory on {PROCESSOR} is not proven for it"
     if not primitives.ATOMIC_BETWEEN_PROCESSES:
         return "libatomic is missing"
     return ""
