@@ -159,9 +159,18 @@ def test_some_modules_have_hints():
     assert len(MODULES) > 10
 
 
-def test_what_is_compiled_with_full_optimisation_is_compiled():
-    hot = value_in_setup("HOT")
-    folders = {room.replace(".", "/"): modules.split() for room, modules in hot.items()}
-    named = {f"{folder}/{module}" for folder, modules in folders.items() for module in modules}
+def named_in_setup(table):
+    folders = {room.replace(".", "/"): modules.split() for room, modules in value_in_setup(table).items()}
+    return [f"{folder}/{module}" for folder, modules in folders.items() for module in modules]
+
+
+@pytest.mark.parametrize("table", ["HOT", "WARM"])
+def test_what_is_compiled_with_optimisation_is_compiled(table):
     package = ROOT / "src" / "softhca"
-    assert named <= {path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.pxd")}
+    compiled = {path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.pxd")}
+    assert set(named_in_setup(table)) <= compiled
+
+
+def test_each_module_is_optimised_in_one_way():
+    named = [*named_in_setup("HOT"), *named_in_setup("WARM")]
+    assert len(set(named)) == len(named)

@@ -45,16 +45,17 @@ PARALLEL = "-n auto --dist loadfile --no-loadscope-reorder"
 EMULATED = (
     "python3 -m venv env",
     "env/bin/python -m pip install -q 'setuptools>=77,<90' 'Cython>=3.3,<4' 'isal>=1.7,<2'",
-    "SOFTHCA_EXT=skip env/bin/python -m pip install -q --no-build-isolation '.[fabric]' pytest pytest-timeout"
-    " hypothesis",
+    "SOFTHCA_EXT=skip env/bin/python -m pip install -q --no-build-isolation . pytest pytest-timeout"
+    " hypothesis numpy scapy",
     "env/bin/softhca devinfo",
     "env/bin/python examples/first.py",
     "env/bin/softhca run -n 2 -- env/bin/python examples/rc_write.py",
-    "SOFTHCA_EXPECT=interpreted env/bin/python -m pytest -q -x tests/wire tests/machine tests/queues",
+    "SOFTHCA_EXPECT=interpreted env/bin/python -m pytest -q tests/machine tests/queues tests/wire",
     "SOFTHCA_ONLY=machine,wire,queues env/bin/python setup.py -q build --build-base own --build-lib own/lib",
     "PYTHONPATH=own/lib env/bin/python -c 'from softhca.wire import icrc; print(icrc.__file__)'",
-    "PYTHONPATH=own/lib env/bin/python -m pytest -q -x tests/wire tests/machine tests/queues",
     "PYTHONPATH=own/lib env/bin/python examples/first.py",
+    "PYTHONPATH=own/lib env/bin/softhca run -n 2 -- env/bin/python examples/rc_write.py",
+    "PYTHONPATH=own/lib env/bin/python -m pytest -q tests/machine tests/queues tests/wire",
 )
 """What is tried on an emulated processor: interpreted, and with the modules of three folders compiled."""
 LENT = ("/etc/resolv.conf", "/etc/pip.conf", "/root/.config/pip/pip.conf", "/root/.pip/pip.conf",
