@@ -1,14 +1,18 @@
 """Two tasks of one event loop talk over RDMA: each waits for completions by its channel's descriptor.
 
 asyncio sleeps in epoll; a completion of either queue wakes the task that waits for it, and no thread polls.
+It is written for pyverbs (whose channels have descriptors in newer releases): start it with
+``softhca run -- python asyncio_events.py``, or with plain Python where there is a device.
 """
 import asyncio
 import errno
 import os
 
-from softhca.verbs import addr, cq, device, enums, mr, pd, qp, wr
-from softhca.verbs.pyverbs_error import PyverbsRDMAError
+from pyverbs import addr, cq, device, mr, pd, qp, wr
+from pyverbs.libibverbs_enums import ibv_access_flags, ibv_mtu, ibv_qp_type, ibv_wc_status
+from pyverbs.pyverbs_error import PyverbsRDMAError
 
+PORT, GID_INDEX = 1, 0
 ROUNDS, LENGTH = 5, 64
 
 
@@ -19,8 +23,9 @@ class End:
         self.domain, self.channel = pd.PD(context), cq.CompChannel(context)
         os.set_blocking(self.channel.fd, False)  # get_cq_event takes what is there and never waits
         self.queue = cq.CQ(context, 16, channel=self.channel)
-        self.memory = mr.MR(self.domain, LENGTH, enums.IBV_ACCESS_LOCAL_WRITE)
-        kind = qp.QPInitAttr(enums.IBV_QPT_RC, scq=self.queue, rcq=self.queue, cap=qp.QPCap())
+        self.memory = mr.MR(self.domain, LENGTH, ibv_access_flags.IBV_ACCESS_LOCAL_WRITE)
+        cap = qp.QPCap(max_send_wr=1, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
+        kind = qp.QPInitAttr(ibv_qp_type.IBV_QPT_RC, scq=self.queue, rcq=self.queue, cap=cap)
         self.pair = qp.QP(self.domain, kind)
         self.changed = asyncio.Event()
         asyncio.get_running_loop().add_reader(self.channel.fd, self.on_readable)
@@ -42,9 +47,9 @@ class End:
         """The next completion; other tasks run until it is there."""
         while True:
             self.changed.clear()
-            count, found = self.queue.poll()
+            count, found = self.queue.poll(1)
             if count:
-                assert found[0].status == enums.IBV_WC_SUCCESS
+                assert found[0].status == ibv_wc_status.IBV_WC_SUCCESS
                 return found[0]
             await self.changed.wait()
 
@@ -64,12 +69,13 @@ class End:
 
 
 async def main():
-    with device.Context() as context:
+    with device.Context(name=device.get_device_list()[0].name.decode()) as context:
         asking, answering = End(context), End(context)
-        here = addr.AHAttr(is_global=1, gr=addr.GlobalRoute(addr.GID(str(context.query_gid(1, 0)))))
+        route = addr.GlobalRoute(context.query_gid(PORT, GID_INDEX), sgid_index=GID_INDEX)
+        here = addr.AHAttr(gr=route, is_global=1, port_num=PORT)
         for one, other in ((asking, answering), (answering, asking)):
-            path = qp.QPAttr()
-            path.dest_qp_num, path.ah_attr = other.pair.qp_num, here
+            path = qp.QPAttr(port_num=PORT)
+            path.dest_qp_num, path.ah_attr, path.path_mtu = other.pair.qp_num, here, ibv_mtu.IBV_MTU_1024
             path.timeout, path.retry_cnt, path.rnr_retry = 14, 7, 7
             one.pair.to_rts(path)
             one.pair.post_recv(wr.RecvWR(num_sge=1, sg=one.element()))

@@ -18,8 +18,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_tasks_of_an_event_loop_wait_for_completions(mode):
     environment = {**os.environ, "SOFTHCA_ADAPTER": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "asyncio_events.py")], env=environment, capture_output=True,
-        text=True, timeout=100,
+        [sys.executable, "-m", "softhca.pyverbs_alias", str(EXAMPLES / "asyncio_events.py")],
+        env=environment, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [f"answer to question {number}" for number in range(5)]

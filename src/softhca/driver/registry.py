@@ -83,7 +83,7 @@ def import_device(descriptor: int) -> DeviceDriver:
         place = command_descriptors.read(descriptor)
         device: DeviceDriver = importlib.import_module(DISCOVERY).join(place.name, place.socket)
     except OSError as error:
-        raise refusal(error, "importing a device") from None
+        raise refusal(error) from None
     try:
         device.import_context(descriptor)
     except BaseException:

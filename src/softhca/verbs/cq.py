@@ -29,7 +29,7 @@ from softhca.verbs.queue_enums import (
 )
 from softhca.verbs.structures import INT32, UINT32, UINT64, Fields, Part, Structure
 from softhca.verbs.turns import Turn
-from softhca.verbs.utils import htonl, lines
+from softhca.verbs.utils import bits_text, htonl, lines
 from softhca.verbs.wc import (
     WC,
     cqe_flags_to_str,
@@ -347,13 +347,17 @@ class CQEX(_CompletionQueue):
         if attr.wc_flags & ~_FIELDS:
             raise PyverbsRDMAError(
                 "Failed to create extended CQ: no such completion fields: "
-                + create_wc_flags_to_str(attr.wc_flags & ~_FIELDS),
+                + bits_text(attr.wc_flags & ~_FIELDS, create_wc_flags_to_str),
                 errno.EOPNOTSUPP,
             )
-        if attr.comp_mask & ~_MASKS or (attr.comp_mask & _MASK_FLAGS and attr.flags & ~_SINGLE_THREADED):
-            raise PyverbsRDMAError(
-                "Failed to create extended CQ: attributes that are not supported", errno.EOPNOTSUPP
-            )
+        for name, bits in (
+            ("comp_mask", attr.comp_mask & ~_MASKS),
+            ("flags", attr.flags & ~_SINGLE_THREADED if attr.comp_mask & _MASK_FLAGS else 0),
+        ):
+            if bits:
+                raise PyverbsRDMAError(
+                    f"Failed to create extended CQ: {name} {bits:#x} is not supported", errno.EOPNOTSUPP
+                )
         parent = attr.parent_domain if attr.comp_mask & _MASK_PD else None
         if attr.comp_mask & _MASK_PD and not isinstance(parent, ParentDomain):
             raise PyverbsRDMAError("Failed to create extended CQ: no parent domain", errno.EINVAL)

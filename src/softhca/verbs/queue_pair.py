@@ -35,7 +35,7 @@ from softhca.verbs.queue_enums import (
 )
 from softhca.verbs.srq import SRQ
 from softhca.verbs.structures import INT32
-from softhca.verbs.utils import lines, qp_state_to_str, qp_type_to_str
+from softhca.verbs.utils import bits_text, lines, qp_state_to_str, qp_type_to_str
 from softhca.verbs.wr import MISFITS, RecvWR, SendWR
 from softhca.verbs.xrcd import XRCD
 
@@ -420,11 +420,12 @@ def _domains_of(context: Context, attr: QPInitAttrEx) -> tuple[PD | None, XRCD |
         known |= _INIT_XRCD
     if attr.comp_mask & ~known:
         raise PyverbsRDMAError(
-            "Failed to create QP: no " + attr.mask_to_str(attr.comp_mask & ~known).strip(), errno.EOPNOTSUPP
+            "Failed to create QP: comp_mask has " + bits_text(attr.comp_mask & ~known, attr.mask_to_str),
+            errno.EOPNOTSUPP,
         )
     if _create_flags(attr) & ~SOFTHCA_QP_CREATE_TELLS_LOSSES:
         raise PyverbsRDMAError(
-            f"Failed to create QP: no creation flags {attr.create_flags:#x}", errno.EOPNOTSUPP
+            f"Failed to create QP: create_flags {attr.create_flags:#x} is not supported", errno.EOPNOTSUPP
         )
     if attr.qp_type == _XRC_RECV:
         if not attr.comp_mask & _INIT_XRCD or attr.xrcd is None:

@@ -1,7 +1,7 @@
 """Text for numbers: GIDs, QP types and states, MTUs, rights."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from softhca.verbs.device_enums import ibv_access_flags, ibv_rereg_mr_err_code
 from softhca.verbs.pyverbs_error import PyverbsUserError
@@ -85,6 +85,12 @@ def gid_str_to_array(val: str) -> list[str]:
 def flags_text(flags: int, names: Mapping[int, str]) -> str:
     """The names of the bits that are set, each followed by a space."""
     return "".join(f"{name} " for bit, name in names.items() if flags & bit)
+
+
+def bits_text(flags: int, naming: Callable[[int], str]) -> str:
+    """Every bit that is set, by the name that ``naming`` gives it, else as a number: for refusals."""
+    bits = (1 << place for place in range(int(flags).bit_length()) if int(flags) >> place & 1)
+    return ", ".join(naming(bit).strip() or hex(bit) for bit in bits)
 
 
 def qp_type_to_str(qp_type: int) -> str:

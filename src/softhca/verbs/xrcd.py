@@ -30,6 +30,10 @@ class XRCDInitAttr(PyverbsObject):
         self.fd = INT32(fd)
 
 
+def _refused(why: str) -> PyverbsRDMAError:
+    return PyverbsRDMAError(f"Failed to allocate XRC domain: {why}", errno.EINVAL)
+
+
 class XRCD(Resource):
     """An XRC domain.
 
@@ -43,8 +47,10 @@ class XRCD(Resource):
     def __init__(self, context: Context, init_attr: XRCDInitAttr) -> None:
         require(context, Context, "context")
         require(init_attr, XRCDInitAttr, "init_attr")
-        if init_attr.comp_mask != _NEEDED or init_attr.oflags & ~(os.O_CREAT | os.O_EXCL):
-            raise PyverbsRDMAError("Failed to allocate XRC domain: comp_mask or oflags", errno.EINVAL)
+        if init_attr.comp_mask != _NEEDED:
+            raise _refused(f"comp_mask is {init_attr.comp_mask:#x}, FD and OFLAGS are needed, and no others")
+        if extra := init_attr.oflags & ~(os.O_CREAT | os.O_EXCL):
+            raise _refused(f"oflags has {extra:#x}, only O_CREAT and O_EXCL are for domains")
         self._driver = context.driver
         with translated("Failed to allocate XRC domain"):
             self._number = self._driver.open_xrcd(
