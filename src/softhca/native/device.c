@@ -9,6 +9,8 @@
 
 static struct device *devices[MOST_DEVICES];
 static int device_count;
+static struct device *imported[MOST_DEVICES]; /* known by descriptors of other programs alone */
+static int imported_count;
 static struct context *contexts;
 static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
 
@@ -17,20 +19,16 @@ static uint64_t big_endian(uint64_t value)
     return __builtin_bswap64(value);
 }
 
-/* One word of SOFTHCA_DEVICES, NAME=unix:PLACE. */
-static void add_device(const char *word, size_t length)
+/* NULL where there is no memory, or name or place are too long. */
+static struct device *make_device(const char *name, size_t name_bytes, const char *place, size_t place_bytes)
 {
-    const char *equals = memchr(word, '=', length);
-    size_t name = equals ? (size_t)(equals - word) : 0, place = name + 6;
-    if (!name || name > 63 || length <= place || memcmp(equals, "=unix:", 6) || device_count == MOST_DEVICES)
-        return;
-    struct device *device = calloc(1, sizeof *device);
-    if (!device || length - place >= sizeof device->socket) {
-        free(device);
-        return;
-    }
-    memcpy(device->device.name, word, name);
-    memcpy(device->socket, word + place, length - place);
+    struct device *device = name_bytes < sizeof device->device.name && place_bytes < sizeof device->socket
+                                ? calloc(1, sizeof *device)
+                                : NULL;
+    if (!device)
+        return NULL;
+    memcpy(device->device.name, name, name_bytes);
+    memcpy(device->socket, place, place_bytes);
     device->device.node_type = NODE_CA;
     device->device.transport_type = TRANSPORT_IB;
     snprintf(device->device.dev_name, sizeof device->device.dev_name, "uverbs%d", device_count);
@@ -38,7 +36,19 @@ static void add_device(const char *word, size_t length)
              device_count);
     snprintf(device->device.ibdev_path, sizeof device->device.ibdev_path, "/sys/class/infiniband/%s",
              device->device.name);
-    devices[device_count++] = device;
+    return device;
+}
+
+/* One word of SOFTHCA_DEVICES, NAME=unix:PLACE. */
+static void add_device(const char *word, size_t length)
+{
+    const char *equals = memchr(word, '=', length);
+    size_t name = equals ? (size_t)(equals - word) : 0, place = name + 6;
+    if (!name || length <= place || memcmp(equals, "=unix:", 6) || device_count == MOST_DEVICES)
+        return;
+    struct device *device = make_device(word, name, word + place, length - place);
+    if (device)
+        devices[device_count++] = device;
 }
 
 static void fork_child(void)
@@ -92,13 +102,31 @@ static int ask_guid(struct device *device)
     return error;
 }
 
+static pthread_once_t devices_read = PTHREAD_ONCE_INIT;
+
+struct device *device_at(const char *name, const char *place)
+{
+    struct device *found = NULL;
+    pthread_once(&devices_read, read_devices);
+    pthread_mutex_lock(&all);
+    for (int i = 0; !found && i < device_count; i++)
+        if (!strcmp(devices[i]->socket, place))
+            found = devices[i];
+    for (int i = 0; !found && i < imported_count; i++)
+        if (!strcmp(imported[i]->socket, place))
+            found = imported[i];
+    if (!found && imported_count < MOST_DEVICES && (found = make_device(name, strlen(name), place, strlen(place))))
+        imported[imported_count++] = found;
+    pthread_mutex_unlock(&all);
+    return found ? found : failed(ENOMEM);
+}
+
 EXPORT struct ibv_device **ibv_get_device_list(int *count)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
     struct ibv_device **list;
     int found = 0;
-    pthread_once(&once, read_devices);
+    pthread_once(&devices_read, read_devices);
     list = calloc((size_t)device_count + 1, sizeof *list);
     if (!list)
         return failed(ENOMEM);
@@ -175,14 +203,14 @@ static void set_ops(struct context *context)
     context->context.abi_compat = UINTPTR_MAX;
 }
 
-EXPORT struct ibv_context *ibv_open_device(struct ibv_device *base)
+struct ibv_context *open_context(struct device *device)
 {
-    struct device *device = OF(base, struct device, device);
     struct context *context = calloc(1, sizeof *context);
     if (!context)
         return failed(ENOMEM);
     context->device = device;
-    context->context.device = base;
+    context->context.device = &device->device;
+    context->context.cmd_fd = -1;
     context->context.num_comp_vectors = (int)sysconf(_SC_NPROCESSORS_CONF); /* programs name a processor's */
     context->context.async_fd = -1;
     pthread_mutex_init(&context->context.mutex, NULL);
@@ -197,7 +225,6 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *base)
         free(context);
         return failed(error);
     }
-    context->context.cmd_fd = context->host->control;
     set_ops(context);
     learn_port(context);
     pthread_mutex_lock(&all);
@@ -205,6 +232,17 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *base)
     contexts = context;
     pthread_mutex_unlock(&all);
     return &context->context;
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *base)
+{
+    struct ibv_context *opened = open_context(OF(base, struct device, device));
+    int error = opened ? export_context(CONTEXT(opened)) : 0;
+    if (error) {
+        ibv_close_device(opened);
+        return failed(error);
+    }
+    return opened;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *base)
@@ -219,6 +257,8 @@ EXPORT int ibv_close_device(struct ibv_context *base)
     host_detach(context->host);
     if (base->async_fd >= 0)
         close(base->async_fd);
+    if (base->cmd_fd >= 0)
+        close(base->cmd_fd);
     pthread_mutex_destroy(&context->objects);
     free(context);
     return 0;

@@ -191,16 +191,37 @@ static int receive_message(struct host *host, int *descriptor)
     return packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? EPROTO : 0;
 }
 
-int host_ask(struct host *host, size_t bytes, int *passed)
+static int ask_with(struct host *host, size_t bytes, const int *given, int *passed)
 {
     int descriptor = -1;
-    int error = send_message(host, bytes, NULL);
+    int error = send_message(host, bytes, given);
     if (!error)
         error = receive_message(host, &descriptor);
     if (passed)
         *passed = descriptor;
     else if (descriptor >= 0)
         close(descriptor);
+    return error;
+}
+
+int host_ask(struct host *host, size_t bytes, int *passed)
+{
+    return ask_with(host, bytes, NULL, passed);
+}
+
+int host_pass_descriptor(struct host *host, int descriptor, uint32_t *number)
+{
+    struct softhca_message_descriptor_answer answer;
+    int error, cancel_state;
+    lock_commands(host, &cancel_state);
+    error = host->dead;
+    if (!error)
+        error = ask_with(host, softhca_encode_message_descriptor(host->out, sizeof host->out), &descriptor, NULL);
+    if (!error)
+        error = decoded(softhca_decode_message_descriptor_answer(host->in, host->in_bytes, &answer));
+    unlock_commands(host, cancel_state);
+    if (!error)
+        *number = (uint32_t)answer.number;
     return error;
 }
 

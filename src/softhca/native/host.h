@@ -86,6 +86,8 @@ int host_ask(struct host *host, size_t bytes, int *passed);
 int host_exchange(struct host *host, size_t bytes);
 /* Open an event channel: its number, and its descriptor; errno. */
 int host_open_channel(struct host *host, int asynchronous, uint32_t *number, int *descriptor);
+/* Pass the adapter a descriptor; commands name it by `number`; errno. */
+int host_pass_descriptor(struct host *host, int descriptor, uint32_t *number);
 /* Whether the adapter is gone, asking the kernel. */
 int host_check(struct host *host);
 

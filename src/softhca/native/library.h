@@ -177,6 +177,14 @@ struct ibv_mw *alloc_mw(struct ibv_pd *base, int type);
 int bind_mw(struct ibv_qp *base, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int dealloc_mw(struct ibv_mw *mw);
 
+/* The device of an adapter's socket, of whatever program; NULL and errno. */
+struct device *device_at(const char *name, const char *place);
+/* A context that no descriptor stands for yet. */
+struct ibv_context *open_context(struct device *device);
+int ibv_close_device(struct ibv_context *base);
+/* Have a new descriptor, cmd_fd, stand for the context: other programs import it by a duplicate; errno. */
+int export_context(struct context *context);
+
 int events_open(struct context *context);
 /* Wait until every event that was got for an object is acknowledged. */
 void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,

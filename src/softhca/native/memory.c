@@ -203,7 +203,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
     if (flags & REREG_PD)
         base->pd = pd;
     mr->access = rights;
-    base->lkey = base->handle = reply.lkey;
+    base->lkey = reply.lkey; /* the handle stays: others import the region by it */
     base->rkey = reply.rkey;
     if (rights & SOFTHCA_ACCESS_ON_DEMAND)
         table_add(CONTEXT(base->context), &CONTEXT(base->context)->mrs, &mr->entry, reply.lkey, mr);
