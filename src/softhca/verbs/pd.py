@@ -231,11 +231,10 @@ class _Allocator:
 class ParentDomain(PD):
     """A protection domain under another name: what is made on it is made on ``attr.pd``.
 
-    Where the adapter is embedded in this process, queues that are made on it stand in memory that its
-    allocators give: page-aligned, whole pages, freed when the queue is closed, or, where the device has died,
-    when no object is left that knows them.  A resource type of 1 is a queue pair's ring, 4 a shared receive
-    queue's, 5 a completion queue's.  An adapter process reaches queues in memory alone that it shares with
-    the program, which no program can choose, so that allocators are not called there.
+    Queues that are made on it stand in memory that its allocators give: page-aligned, whole pages, freed when
+    the queue is closed, or, where the device has died, when no object is left that knows them.  A resource
+    type of 1 is a queue pair's ring, 4 a shared receive queue's, 5 a completion queue's.  Where the adapter
+    is another process's, pages that it shares are put in place of the program's until then.
     ``IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC`` allows what a confidential guest needs for
     devices outside of it; this one is inside, so that it changes nothing.  ``EOPNOTSUPP`` for another bit in
     ``comp_mask``.

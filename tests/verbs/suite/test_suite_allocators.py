@@ -3,9 +3,11 @@
 import errno
 import gc
 import mmap
+from pathlib import Path
 
 import pytest
 
+from softhca.driver import lent_rings
 from softhca.machine.primitives import address_of
 from softhca.testing import Network
 from softhca.testing.verbs import ALL_ACCESS
@@ -64,9 +66,14 @@ def pd(ctx):
         yield made
 
 
-def lends(ctx) -> bool:
-    """Whether the adapter is in this process."""
-    return ctx.driver.session.channel.shares_addresses
+def mapped_at(memory: mmap.mmap) -> str:
+    """The file of which pages are mapped where a mapping of this process begins."""
+    address = address_of(memory)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+        if begin <= address < end:
+            return line[73:]
+    raise AssertionError(address)
 
 
 def cq_attributes(parent, cqe=8):
@@ -85,7 +92,7 @@ def test_queues_stand_where_the_allocators_say_and_carry_messages(ctx, pd) -> No
     srq = SRQ(parent, SrqInitAttr(SrqAttr(max_wr=4, max_sge=1)))
     qp = queue_pair(parent, cq, srq)
     kinds = [kind for _, _, kind in heap.calls]
-    assert kinds == ([5, 4, 1] if lends(ctx) else [])
+    assert kinds == [5, 4, 1]
     assert all(size % PAGE == 0 and alignment == PAGE for size, alignment, _ in heap.calls)
     attr = QPAttr(port_num=1)
     attr.qp_access_flags, attr.dest_qp_num, attr.path_mtu = ALL_ACCESS, qp.qp_num, 3
@@ -104,12 +111,39 @@ def test_queues_stand_where_the_allocators_say_and_carry_messages(ctx, pd) -> No
             assert cq.status == e.IBV_WC_SUCCESS
             cq.end_poll()
         assert mr.read(9, 32) == b"message %d" % number
-    if lends(ctx):
-        assert any(any(byte != 0 for byte in memory[:PAGE]) for memory in heap.out.values())
+    assert all(any(byte != 0 for byte in memory[:PAGE]) for memory in heap.out.values())  # their counters
     for each in (qp, srq, cq):
         each.close()
     assert not heap.out
     assert sorted(kind for _, kind in heap.freed) == sorted(kinds)
+
+
+def test_memory_is_the_programs_own_again_when_its_queue_is_closed(ctx, pd) -> None:
+    """What the adapter's pages replaced for a while; where the adapter is embedded, nothing did."""
+    heap = Heap()
+    channel = ctx.driver.session.channel
+    free_pages = channel.memory.free_pages
+    with heap.domain(pd) as parent, CQEX(ctx, cq_attributes(parent)):
+        (memory,) = heap.out.values()
+        assert ("softhca" in mapped_at(memory)) is not channel.shares_addresses
+        assert (channel.memory.free_pages < free_pages) is not channel.shares_addresses
+    assert "memfd:softhca " not in mapped_at(memory)
+    assert channel.memory.free_pages == free_pages
+    memory[:PAGE] = bytes(range(256)) * 16
+    with CQEX(ctx, CqInitAttrEx(cqe=8)):
+        assert memory[:PAGE] == bytes(range(256)) * 16
+
+
+def test_memory_whose_pages_cannot_be_replaced_is_kept_and_not_used(ctx, pd, monkeypatch) -> None:
+    """Huge pages: an adapter of this process uses them all the same."""
+    monkeypatch.setattr(lent_rings, "map_pages", lambda *words: -errno.EINVAL)
+    heap = Heap()
+    with heap.domain(pd) as parent, CQEX(ctx, cq_attributes(parent)) as cq:
+        assert cq.start_poll() == errno.ENOENT
+        (memory,) = heap.out.values()
+        used = ctx.driver.session.channel.shares_addresses
+        assert (memory[1:PAGE] == b"\xaa" * (PAGE - 1)) is not used  # its first byte was tried
+    assert not heap.out
 
 
 def test_a_queue_that_is_resized_moves_to_another_allocation(ctx, pd) -> None:
@@ -125,17 +159,15 @@ def test_a_queue_that_is_resized_moves_to_another_allocation(ctx, pd) -> None:
 def test_allocators_may_leave_it_to_the_device(ctx, pd) -> None:
     heap = Heap(USE_DEFAULT)
     with heap.domain(pd) as parent, CQEX(ctx, cq_attributes(parent)) as cq, queue_pair(parent, cq):
-        assert len(heap.calls) == (3 if lends(ctx) else 0)
+        assert len(heap.calls) == 3
     assert not heap.freed  # it has given nothing
 
 
 @pytest.mark.parametrize(("answer", "code"), [
     (0, errno.ENOMEM), (None, errno.ENOMEM), ("no number", errno.ENOMEM), (-5, errno.ENOMEM),
-    (PAGE + 8, errno.EINVAL), (USE_DEFAULT - 1, errno.EINVAL),
+    (PAGE + 8, errno.EINVAL), (USE_DEFAULT - 1, errno.EINVAL), (PAGE, errno.EINVAL),
 ], ids=str)  # fmt: skip
 def test_what_an_allocator_cannot_give_fails_the_creation_alone(ctx, pd, answer, code) -> None:
-    if not lends(ctx):
-        pytest.skip("allocators are called where the adapter is embedded")
     heap = Heap(lambda size: answer)
     with heap.domain(pd) as parent, CQ(ctx, 8) as cq:
         for make in (
@@ -152,8 +184,6 @@ def test_what_an_allocator_cannot_give_fails_the_creation_alone(ctx, pd, answer,
 
 
 def test_an_allocator_that_raises_has_no_memory_and_is_told_of(ctx, pd, caplog) -> None:
-    if not lends(ctx):
-        pytest.skip("allocators are called where the adapter is embedded")
 
     def fails(size):
         raise KeyError(size)
@@ -192,7 +222,7 @@ def test_a_queue_keeps_the_parent_domain_that_it_was_made_on(ctx, pd) -> None:
     cq = CQEX(ctx, cq_attributes(heap.domain(pd)))
     gc.collect()
     assert cq.start_poll() == errno.ENOENT
-    assert len(heap.out) == (1 if lends(ctx) else 0)
+    assert len(heap.out) == 1
     cq.close()
     assert not heap.out
 
