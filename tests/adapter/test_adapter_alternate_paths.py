@@ -1,6 +1,7 @@
 """Alternate paths by the connection manager: proposed, loaded and used, between adapters of two ports."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -285,3 +286,82 @@ def test_rearm_is_refused_without_a_path():
     scene.connect()
     with pytest.raises(DriverError):
         scene.qps[0].modify({"path_mig_state": REARMED})
+
+
+def counters(scene, side):
+    return scene.port(side, 1).management[1].connections.manager.counters
+
+
+def part(scene, side):
+    """End the connection; both programs hear of it."""
+    scene.channels[side].disconnect(scene.ids[side])
+    scene.next(1 - side, CM_DISCONNECT_REQUEST)
+    scene.channels[1 - side].disconnect(scene.ids[1 - side])
+    scene.next(side, CM_DISCONNECTED)
+
+
+@pytest.mark.parametrize("link", ["ipv4", "ipv6", "native"])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("asked", ["with the request", "later"])
+def test_a_connection_whose_first_path_is_gone_is_ended_along_the_other_one(link, side, asked):
+    scene = Scene(link)
+    if asked == "later":
+        scene.connect()
+        scene.propose(0, scene.way(0, 2))
+    else:
+        way = scene.way(0, 2)
+        request, _ = scene.connect(way)
+        scene.load(0, way)
+        scene.load(1, request.alternate)
+        scene.network.run()
+    scene.cut = {1}
+    scene.send(0)
+    assert scene.ports == [2, 2]
+    if asked == "later":  # proposals go along it, too: the former path is another one now
+        scene.cut = {1}
+        _, told = scene.propose(side, scene.way(side, 1))
+        assert told.status == m.APR_LOADED
+        scene.channels[side].load_path(scene.ids[side], scene.way(side, 2))
+        assert scene.next(side, CM_PATH_ANSWER).status == m.APR_IS_CURRENT
+    part(scene, side)
+    assert [counters(scene, each)["resent"] for each in (0, 1)] == [0, 0]
+    for each in (0, 1):
+        assert scene.next(each, CM_TIMEWAIT_OVER).id == scene.ids[each]
+        assert not scene.port(each, 1).management[1].connections.manager._by_local
+
+
+@pytest.mark.parametrize("link", ["ipv4", "native"])
+def test_a_goodbye_along_the_alternate_path_is_taken_before_the_own_queue_pair_has_moved(link):
+    scene = Scene(link)
+    scene.connect()
+    scene.propose(0, scene.way(0, 2))
+    scene.cut = {1, 2}  # the packet that tells the peer is lost
+    scene.qps[0].modify({"path_mig_state": MIGRATED})
+    scene.network.run()
+    scene.qps[0].modify({"qp_state": 6})
+    scene.cut = {1}
+    part(scene, 0)
+    assert scene.ports == [2, 1]
+    assert counters(scene, 0)["resent"] == 0
+
+
+@pytest.mark.parametrize("answer", [{"status": m.APR_REJECTED}, None], ids=["refused", "none"])
+def test_a_goodbye_along_a_path_that_was_not_agreed_upon_is_a_strangers(answer):
+    scene = Scene()
+    scene.connect()
+    if answer:
+        scene.propose(0, scene.way(0, 2), **answer)
+    manager = scene.port(1, 1).management[1].connections.manager
+    sender = scene.port(0, 1).management[1].connections
+    connection = sender.manager._tables.find(scene.ids[0])
+    farewell = m.Dreq(connection.number, connection.remote_comm_id, scene.qps[1].number)
+    for own, there in ((2, 2), (2, 1), (1, 2)):
+        way = scene.way(0, own, there)
+        before = manager.counters["drops_unmatched"]
+        to = replace(connection.peer, gid=way.gid, own_gid=way.own_gid)
+        assert sender._send(m.encode(farewell, 77), to)
+        scene.network.run()
+        if (own, there) != (1, 2):
+            assert manager.counters["drops_unmatched"] == before + 1
+    # by another port of its own, but from where the peer is: that is the peer
+    assert scene.next(1, CM_DISCONNECT_REQUEST).id == scene.ids[1]

@@ -229,6 +229,7 @@ class Walk:
                 assert manager._tables.connections == 0
                 assert not manager._by_remote
                 assert not manager._by_end
+                assert not manager._by_local
                 assert len(manager._timers) == 0
 
 

@@ -11,6 +11,7 @@ import errno
 import random
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.connection_instances import HostInstances
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from softhca.adapter.hosts import EventSink, Host
     from softhca.adapter.management_flow import ManagementFlow
     from softhca.adapter.port import Port
+    from softhca.wire.route import Route
 
 CONNECTION_BYTES = 4096
 """What a connection may cost the adapter."""
@@ -66,17 +68,41 @@ class PortConnections(Flow):
         Flow.__init__(self, adapter, management.number)
         self.management = management
         self.port = management.port
-        send = management.dispatcher.send_own
-        self.manager = ConnectionManager(send, guid, seed, self._check_path)
+        self.manager = ConnectionManager(self._send, guid, seed, self._check_path)
         self.instances = Instances(random.Random(seed))
         self.channels: list[HostConnections] = []
         self._adapter = adapter
 
     def deliver(self, data: bytes, source: Address) -> bool:
         """Take a datagram of the class."""
-        self.manager.receive(data, source, self._adapter.now)
-        self.arm()
+        home = self._home_of(m.connection_of(data))
+        if home is not self:
+            source = replace(source, own_lid=self.port.lid)
+        home.manager.receive(data, source, self._adapter.now)
+        home.arm()
         return True
+
+    def _home_of(self, number: int) -> PortConnections:
+        """Whose connection of that number comes along here: another port's, when it has moved here."""
+        if number and not self.manager.has(number):
+            for port in self._adapter.ports:
+                management = port.management[1]
+                if management.has_connections and management.connections.manager.has(number):
+                    return management.connections
+        return self
+
+    def _send(self, data: bytes, to: Address) -> bool:
+        """Send a datagram by the port that its way begins at."""
+        port = self.port
+        if to.own_gid is not None and to.own_gid not in port.gids or to.own_lid and to.own_lid != port.lid:
+            port = port_at(self._adapter, to.own_gid or _NO_GID, to.own_lid) or port
+        return port.management[1].dispatcher.send_own(data, to)
+
+    def migrated(self, qpn: int, route: Route) -> None:
+        """A queue pair of the adapter goes along another path."""
+        with_gids = not self.port.native or route.has_grh
+        gids = (route.destination, route.source) if with_gids else (_NO_GID, _NO_GID)
+        self.manager.migrated(qpn, *gids, route.dlid, route.slid, route.sl, route.traffic_class)
 
     def _check_path(self, lap: m.Lap, connection: Connection) -> int:
         """APR's status of a path that a peer proposes: it must lead to a port of this adapter, and be another
@@ -93,8 +119,9 @@ class PortConnections(Flow):
         if not port.native and not lap.alternate_hop_limit:
             return m.APR_INVALID_HOP_LIMIT
         peer = connection.peer
+        here = port_at(self._adapter, peer.own_gid or _NO_GID, peer.own_lid) or self.port
         there = lap.alternate_local_lid if peer.gid is None else lap.alternate_local_gid
-        return m.APR_IS_CURRENT if port is self.port and there == place_of(peer) else m.APR_LOADED
+        return m.APR_IS_CURRENT if port is here and there == place_of(peer) else m.APR_LOADED
 
     def instance_of(self, host: int, vector: Mapping[str, Any], peer: int) -> int:
         """The instance number of a host's queue pair that is brought to RTR (`HostInstances.expected`)."""

@@ -18,7 +18,7 @@ from softhca.adapter.management_flow import management_flows
 from softhca.adapter.memory_waiters import MemoryWaiters
 from softhca.adapter.multicast import MulticastGroups
 from softhca.adapter.paged_commands import settle_data_access
-from softhca.adapter.path_migration import set_link
+from softhca.adapter.path_migration import path_taken, set_link
 from softhca.adapter.paths import SourcePortFor
 from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port
 from softhca.adapter.port_info import set_pkeys, set_port_info
@@ -31,7 +31,7 @@ from softhca.adapter.xrc_domains import XrcDomains
 from softhca.machine.primitives import copy
 from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
-from softhca.queues.control_fields import EVENT_CQ_ERR
+from softhca.queues.control_fields import EVENT_CQ_ERR, EVENT_PATH_MIG
 from softhca.transport.congestion import CongestionControl, Dcqcn
 from softhca.transport.connection import Connection
 from softhca.transport.counters import TransportCounters
@@ -413,6 +413,8 @@ class Adapter(Environment):
         """Tell the host that owns the element (`Environment.event`)."""
         resource = self.resources.get(Kind.CQ if kind == EVENT_CQ_ERR else Kind.QP, number)
         if resource is not None:
+            if kind == EVENT_PATH_MIG:
+                path_taken(self, resource.element)
             self.hosts[resource.host].report_event(kind, number)
 
     def port_usable(self, number: int) -> bool:

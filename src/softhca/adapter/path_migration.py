@@ -77,6 +77,14 @@ def port_failed(adapter: Adapter, port: Port, now: int) -> None:
             queue_pair.migrate(FAIL, now)
 
 
+def path_taken(adapter: Adapter, queue_pair: Connection) -> None:
+    """A queue pair has gone to its alternate path: so do the messages of its connection."""
+    for port in adapter.ports:
+        management = port.management[1]
+        if management.has_connections:
+            management.connections.migrated(queue_pair.number, queue_pair.flow.route)
+
+
 def set_link(adapter: Adapter, port_number: int, up: bool) -> None:
     """The link of a port has gone, or is back; OSError EINVAL: there is no such port.  Every host is told."""
     port = adapter.port_of(port_number)

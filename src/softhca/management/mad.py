@@ -114,7 +114,8 @@ class Address:
 
     ``qpn`` and ``qkey`` are the remote queue pair's (the Q_Key is what is sent), ``pkey`` the packet's.
     ``gid`` is the remote GID, None without a global route, ``own_gid`` the one that was written to.  Native
-    ports: ``lid`` the remote LID, ``sl`` and ``path_bits`` of the own end.
+    ports: ``lid`` the remote LID, ``sl`` and ``path_bits`` of the own end; ``own_lid`` where it is by another
+    port of the own adapter.
     """
 
     qpn: int
@@ -126,6 +127,7 @@ class Address:
     gid: bytes | None = None
     own_gid: bytes | None = None
     traffic_class: int = 0
+    own_lid: int = 0
 
     @property
     def port(self) -> tuple[int, bytes | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from softhca.management.cm import messages as m
@@ -110,10 +110,12 @@ class Connection:
     told from queue pairs by `EE_CONTEXT`.
 
     ``owner`` is None once nobody holds it any more: what it still has to do it does alone.  ``peer`` is where
-    its messages go and must come from.  ``sent`` is the last message, as it is sent again.
+    its messages go and must come from, ``place`` where that was at first.  ``sent`` is the last message, as it is sent again.
 
     ``path_state`` is that of its alternate path (`path_states`), with the last LAP of this side, its
-    transaction, that of the peer's last LAP, and the answer to it.
+    transaction, that of the peer's last LAP, and the answer to it.  ``proposed`` is the peer at the other end
+    of the path that was proposed last, ``other`` that of the alternate path which both have loaded, or of the
+    former one: it may speak from there, too.
     """
 
     number: int
@@ -140,6 +142,12 @@ class Connection:
     path_transaction_id: int = -1
     asked_transaction_id: int = -1
     path_answer: bytes = b""
+    proposed: Address | None = None
+    other: Address | None = None
+    place: bytes | int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.place = place_of(self.peer)
 
     def began(self, state: str) -> None:
         """It has come to ``state``: its retries begin anew."""
@@ -187,6 +195,35 @@ def same_port(peer: Address, source: Address) -> bool:
     if peer.gid is not None and source.gid is not None:
         return peer.gid == source.gid
     return peer.lid == source.lid
+
+
+def moved(
+    peer: Address, gid: bytes, own_gid: bytes, lid: int, own_lid: int, sl: int, traffic_class: int
+) -> Address:
+    """The same peer at the other end of another path; GIDs of zeros: it has none."""
+    return replace(
+        peer,
+        gid=gid if any(gid) else None,
+        own_gid=own_gid if any(own_gid) else None,
+        lid=lid,
+        own_lid=own_lid,
+        path_bits=0,
+        sl=sl,
+        traffic_class=traffic_class,
+    )
+
+
+def by_alternate(peer: Address, message: m.Req | m.Lap, own: bool) -> Address | None:
+    """The peer at the other end of the alternate path of ``message``, which is this side's own, or the peer's;
+    None: there is no such path.
+    """
+    gids = message.alternate_local_gid, message.alternate_remote_gid
+    lids = message.alternate_local_lid, message.alternate_remote_lid
+    there = int(own)
+    if not any(gids[there]) and not lids[there]:
+        return None
+    sl, traffic_class = message.alternate_sl, message.alternate_traffic_class
+    return moved(peer, gids[there], gids[1 - there], lids[there], lids[1 - there], sl, traffic_class)
 
 
 def place_of(address: Address) -> bytes | int:

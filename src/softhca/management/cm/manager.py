@@ -31,10 +31,12 @@ from softhca.management.cm.elements import (
     Listener,
     Owner,
     Resolution,
+    by_alternate,
     duration_ns,
     encoded,
     end_of,
     is_datagrams,
+    moved,
     number_of,
     padded,
     place_of,
@@ -116,6 +118,7 @@ class ConnectionManager:
         self._paths = Paths(self._timers, self.counters, self._transmit, self._tell, check_path)
         self._by_remote: dict[tuple[int, int], Connection] = {}
         self._by_end: dict[tuple[bytes | int, int, int], Connection] = {}
+        self._by_local: dict[int, Connection] = {}
 
     # commands of owners
 
@@ -147,6 +150,7 @@ class ConnectionManager:
             transaction_id=self._next_transaction_id(),
         )
         connection.sent = encoded(request, connection.transaction_id)
+        connection.proposed = by_alternate(peer, request, own=True)
         self._tables.add(connection)
         self._transmit(connection.sent, peer)
         self._wait(connection, now)
@@ -168,6 +172,7 @@ class ConnectionManager:
             local_ca_guid=self._ca_guid,
         )
         self._command(connection, states.REPLY, now, reply)
+        self._take_alternate(connection, reply)
 
     def ready(self, owner: Owner, number: int, private_data: bytes, now: int) -> None:
         """The program has taken the reply."""
@@ -195,6 +200,23 @@ class ConnectionManager:
         kind = m.Drep if connection.state == states.DREQ_RCVD else m.Dreq
         message = self._farewell(connection, kind, padded(kind, private_data))
         self._command(connection, states.DISCONNECT, now, message)
+
+    def migrated(
+        self, qpn: int, gid: bytes, own_gid: bytes, lid: int, own_lid: int, sl: int, traffic_class: int
+    ) -> None:
+        """The own queue pair ``qpn`` has taken its alternate path: so do the messages of its connection."""
+        connection = self._by_local.get(qpn)
+        if connection is not None:
+            there = moved(connection.peer, gid, own_gid, lid, own_lid, sl, traffic_class)
+            if not same_port(connection.peer, there):
+                connection.other = connection.peer
+            connection.peer = there
+
+    def _take_alternate(self, connection: Connection, reply: m.Rep) -> None:
+        """The alternate path of the request is loaded on both sides, if the reply says so."""
+        if reply.failover_accepted == m.FAILOVER_ACCEPTED:
+            connection.other = connection.proposed
+        self._by_local[connection.local_end] = connection
 
     def load_path(self, owner: Owner, number: int, lap: m.Lap, now: int) -> None:
         """Propose the alternate path of ``lap`` to the peer of an established connection.  OSError EINVAL:
@@ -326,6 +348,7 @@ class ConnectionManager:
             max_retries=request.max_cm_retries,
             transaction_id=transaction_id,
         )
+        connection.proposed = by_alternate(source, request, own=False)
         self.counters["requests"] += 1
         self._tables.add(connection)
         listener.waiting[number] = None
@@ -393,6 +416,7 @@ class ConnectionManager:
                 connection.remote_ca_guid = message.local_ca_guid
                 connection.remote_end = end_of(message, datagrams)
                 self._remember_peer(connection)
+                self._take_alternate(connection, message)
         if isinstance(message, m.Dreq):
             if message.remote_qpn_eecn != number_of(connection.local_end):
                 self.counters["drops_unmatched"] += 1
@@ -408,13 +432,16 @@ class ConnectionManager:
         if isinstance(message, m.Rej) and not number and message.reason == m.REJ_TIMEOUT:
             guid = int.from_bytes(message.ari[:8], "big")  # its sender has never heard of our number
             found = self._by_remote.get((guid, message.local_comm_id))
-        if not isinstance(found, Connection) or not same_port(found.peer, source):
+        if not isinstance(found, Connection) or found.state == states.CLOSED:
             return None
-        if found.state == states.CLOSED:
+        elsewhere = not same_port(found.peer, source)
+        if elsewhere and (found.other is None or not same_port(found.other, source)):
             return None
         if found.remote_comm_id and message.local_comm_id != found.remote_comm_id:
             # REJ of a peer that has made no connection of its own has 0
             return found if isinstance(message, m.Rej) and not message.local_comm_id else None
+        if elsewhere and found.other is not None:  # the peer has taken the alternate path
+            found.peer, found.other = found.other, found.peer
         return found
 
     def _answer_unknown(self, message: m.Message, transaction_id: int, source: Address) -> None:
@@ -619,12 +646,14 @@ class ConnectionManager:
     def _remember_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
         self._by_remote[guid, connection.remote_comm_id] = connection
-        self._by_end[place_of(connection.peer), guid, connection.remote_end] = connection
+        self._by_end[connection.place, guid, connection.remote_end] = connection
 
     def _forget_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
         by_id = guid, connection.remote_comm_id
-        by_end = place_of(connection.peer), guid, connection.remote_end
+        by_end = connection.place, guid, connection.remote_end
+        if self._by_local.get(connection.local_end) is connection:
+            del self._by_local[connection.local_end]
         if self._by_remote.get(by_id) is connection:
             del self._by_remote[by_id]
         if self._by_end.get(by_end) is connection:

@@ -482,6 +482,8 @@ ATTRIBUTES: dict[int, type[Message]] = {
     0x0019: Lap,
     0x001A: Apr,
 }
+_ATTRIBUTE = slice(16, 18)
+_REMOTE_COMM_ID = slice(MadHeader.LENGTH_BYTES + 4, MadHeader.LENGTH_BYTES + 8)
 ATTRIBUTE_OF: dict[type[Message], int] = {kind: number for number, kind in ATTRIBUTES.items()}
 
 
@@ -495,6 +497,14 @@ def encode(message: Message, transaction_id: int) -> bytes:
         attribute_id=ATTRIBUTE_OF[type(message)],
     )
     return Mad.make(header, message.encode()).encode()
+
+
+def connection_of(data: bytes) -> int:
+    """The connection of its receiver's that a datagram names; 0: none."""
+    kind = ATTRIBUTES.get(int.from_bytes(data[_ATTRIBUTE], "big"))
+    if len(data) < MAD_BYTES or kind is None or kind in (Req, SidrReq, SidrRep):
+        return 0
+    return int.from_bytes(data[_REMOTE_COMM_ID], "big")
 
 
 def decode(data: Octets) -> tuple[int, Message]:

@@ -12,6 +12,7 @@ from softhca.management.cm.elements import (
     PATH_ANSWER,
     PATH_REQUEST,
     Connection,
+    by_alternate,
     encoded,
     number_of,
     response_exponent,
@@ -60,6 +61,7 @@ class Paths:
         data = encoded(lap, transaction_id)
         connection.path_transaction_id = transaction_id
         connection.path_sent = data
+        connection.proposed = by_alternate(connection.peer, lap, own=True)
         connection.retries = 0
         self._step(connection, states.LOAD, now)
 
@@ -67,6 +69,8 @@ class Paths:
         """Answer the peer's; OSError as `load`."""
         self._require(connection, states.ANSWER)
         connection.path_answer = self._answer(connection, apr, connection.asked_transaction_id)
+        if apr.ap_status == m.APR_LOADED:
+            connection.other = connection.proposed
         self._step(connection, states.ANSWER, now)
 
     @staticmethod
@@ -90,6 +94,9 @@ class Paths:
             self._counters["drops_unmatched"] += 1  # of a path that is not proposed any more
         else:
             given = states.APR if isinstance(message, m.Apr) else states.MRA
+            proposed = connection.path_state == states.PROPOSED
+            if proposed and isinstance(message, m.Apr) and message.ap_status == m.APR_LOADED:
+                connection.other = connection.proposed
             self._step(connection, given, now, message)
 
     def _receive_lap(self, connection: Connection, lap: m.Lap, transaction_id: int, now: int) -> None:
@@ -106,6 +113,7 @@ class Paths:
             return
         if connection.path_state == states.QUIET:
             connection.asked_transaction_id = transaction_id
+            connection.proposed = by_alternate(connection.peer, lap, own=False)
         self._step(connection, states.LAP, now, lap, transaction_id)
 
     # time, and the end
