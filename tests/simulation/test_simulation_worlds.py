@@ -30,6 +30,7 @@ GOLDEN = {
     "cm-under-loss": "accc8ddd4fbedb3fe7d30eaa5238455c",
     "stale-connection": "2ad6eb80063961987b9ce21ee8f147fd",
     "port-failover": "5649ce6aefaf72b508d697ab3df2543e",
+    "lap-failover": "25b70936b8ca0daa2757e8cc331f40af",
     "rd-chaos": "560df05ca0f8e54d3f15f6f612e570ca",
 }
 """Digests with seed 1.  Whoever changes what adapters send changes them knowingly."""

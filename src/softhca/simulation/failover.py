@@ -153,20 +153,25 @@ class Program:
 class FailoverSetting:
     """Connections between two adapters; used as `softhca.simulation.setting.Setting`."""
 
+    end_kind: type[MigratingEnd] = MigratingEnd
+
     def __init__(self, world: World, scenario: Scenario, seed: int, generation: int = 1) -> None:
         self.world = world
         self.scenario = scenario
         self._dice = dice_of(scenario, seed, f"failover/{generation}")
         nodes = list(world.nodes.values())[:2]
         count, largest = scenario.operations, scenario.largest_bytes
-        self.programs = [Program(node, scenario.pairs, count) for node in nodes]
+        self.programs = [self._program(node) for node in nodes]
         self.pairs = [self._pair(count, largest) for _ in range(scenario.pairs)]
         self._alive = all(node.engine is not None for node in nodes)
+
+    def _program(self, node: Node) -> Program:
+        return Program(node, self.scenario.pairs, self.scenario.operations)
 
     def _pair(self, count: int, largest: int) -> tuple[MigratingEnd, MigratingEnd]:
         dice = self._dice
         one, other = (
-            MigratingEnd(
+            self.end_kind(
                 program, tuple(dice.randbytes(dice.randint(1, largest)) for _ in range(count)),
                 dice.randrange(1 << 24), largest,
             )
@@ -207,11 +212,8 @@ class FailoverSetting:
         world = self.world
 
         def fail(_: object) -> None:
-            world.cut(node.number, port_number, True)
-            world.trace.add(world.now, "port_failed", node.number, port=port_number, known=known)
+            self.cut(node, port_number, known, True)
             if known:
-                node.engine.set_link(port_number, False)
-                node.turn()
                 world.at(world.now + TIME_OUT_NS, look)
 
         def look(_: object) -> None:
@@ -220,13 +222,20 @@ class FailoverSetting:
                     traveller.fail(MOVES, f"still by port {port_number} after a time-out")
 
         def heal(_: object) -> None:
-            world.cut(node.number, port_number, False)
-            if known:
-                node.engine.set_link(port_number, True)
-                node.turn()
+            self.cut(node, port_number, known, False)
 
         world.at(time_ns, fail)
         world.at(time_ns + AWAY_NS, heal)
+
+    def cut(self, node: Node, port_number: int, known: bool, cut: bool) -> None:
+        """Nothing passes by a port of an adapter, which is told of it or not, or it does again."""
+        world = self.world
+        world.cut(node.number, port_number, cut)
+        if cut:
+            world.trace.add(world.now, "port_failed", node.number, port=port_number, known=known)
+        if known:
+            node.engine.set_link(port_number, not cut)
+            node.turn()
 
     def adapter_crashed(self, number: int) -> None:
         """The adapter of a host is about to die, and with it what this world is about."""

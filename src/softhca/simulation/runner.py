@@ -16,6 +16,7 @@ from softhca.simulation.exchange_setting import ExchangeSetting
 from softhca.simulation.failover import FailoverSetting
 from softhca.simulation.mailbox_setting import MailboxSetting
 from softhca.simulation.oracle import Violation
+from softhca.simulation.path_proposals import ProposalSetting
 from softhca.simulation.scenarios import SCENARIOS, Scenario, dice_of, faults_of
 from softhca.simulation.setting import Setting
 from softhca.simulation.stream_setting import StreamSetting
@@ -126,7 +127,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         _plan_crash(world, scenario, seed, settings, crash)
     if scenario.disks:
         world.run(disk_setting.MAX_EVENTS, disk_setting.LIMIT_NS)
-    elif scenario.conversations:
+    elif scenario.conversations or scenario.proposes:
         world.run(conversation_setting.MAX_EVENTS, conversation_setting.LIMIT_NS)
     else:
         world.run(MAX_EVENTS, LIMIT_NS)
@@ -163,6 +164,8 @@ def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> An
         return StreamSetting(world, scenario, seed, generation)
     if scenario.lines:
         return ExchangeSetting(world, scenario, seed, generation)
+    if scenario.proposes:
+        return ProposalSetting(world, scenario, seed, generation)
     if scenario.failures:
         return FailoverSetting(world, scenario, seed, generation)
     return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)

@@ -66,7 +66,8 @@ class Scenario:
     one, send ``operations`` messages both ways, and part; ``rounds``: so often with the same queue pairs and
     the same PSNs.
     ``switches``: packets go through switches, joined as that one of `fabric_paths.LAYOUTS` says.
-    ``ports`` of each adapter; ``failures``: so often one fails, and connections move to another one.
+    ``ports`` of each adapter; ``failures``: so often one fails, and connections move to another one, whose
+    paths the communication manager ``proposes``.
     ``datagrams``: programs have so many queue pairs of reliable datagrams each, and ``contexts`` pairs of EE
     contexts between any two adapters, of which ``failures`` get into error and are set up again.
     ``streams``: so many of `softhca.sockets` between any two adapters, each with up to ``largest_bytes``
@@ -121,6 +122,7 @@ class Scenario:
     lines: int = 0
     queues: int = 0
     disks: bool = False
+    proposes: bool = False
 
 
 _RC_KINDS = (
@@ -402,6 +404,16 @@ SCENARIOS = {
             "native-failover", "RC over native links between adapters of two ports that fail in turn", RC, (),
             Faults(jitter_ns=2_000), pairs=4, operations=40, largest_bytes=5_000, ports=2, failures=4,
             link="native",
+        ),
+        Scenario(
+            "lap-failover", "connections that load alternate paths by LAP and APR while ports fail, and "
+            "end along the last one", RC, (), Faults(duplication=0.02, reordering=0.02, jitter_ns=2_000),
+            pairs=4, operations=40, largest_bytes=3_000, ports=2, failures=4, proposes=True,
+        ),
+        Scenario(
+            "native-lap", "connections over native links that load alternate paths by LAP and APR", RC, (),
+            Faults(jitter_ns=2_000), pairs=4, operations=24, largest_bytes=3_000, ports=2, failures=3,
+            link="native", proposes=True,
         ),
         Scenario(
             "rd-chaos", "reliable datagrams with 5% loss, reordering and duplication each, few receives", RC,
