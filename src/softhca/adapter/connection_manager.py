@@ -94,7 +94,8 @@ class PortConnections(Flow):
     def _send(self, data: bytes, to: Address) -> bool:
         """Send a datagram by the port that its way begins at."""
         port = self.port
-        if (to.own_gid is not None and to.own_gid not in port.gids) or (to.own_lid and to.own_lid != port.lid):
+        by_gid = to.own_gid is not None and to.own_gid not in port.gids
+        if by_gid or (to.own_lid and to.own_lid != port.lid):
             port = port_at(self._adapter, to.own_gid or _NO_GID, to.own_lid) or port
         return port.management[1].dispatcher.send_own(data, to)
 

@@ -92,10 +92,10 @@ class ProposingEnd(MigratingEnd):
         """From a port to the same one of the peer's adapter."""
         devices = self.program.device, self.peer.program.device
         if self.program.node.world.frames.linked:
-            own, other = (each.query_port(port_number)["lid"] for each in devices)
-            return CmWay(bytes(16), bytes(16), own, other, ack_timeout=TIMEOUT)
-        own, other = (each.query_gid(port_number, 0) for each in devices)
-        return CmWay(own, other, ack_timeout=TIMEOUT)
+            own_lid, lid = (each.query_port(port_number)["lid"] for each in devices)
+            return CmWay(bytes(16), bytes(16), own_lid, lid, ack_timeout=TIMEOUT)
+        own_gid, gid = (each.query_gid(port_number, 0) for each in devices)
+        return CmWay(own_gid, gid, ack_timeout=TIMEOUT)
 
     def heard_of(self, event: CmEvent) -> None:
         """An event of this connection."""

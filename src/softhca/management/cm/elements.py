@@ -110,7 +110,8 @@ class Connection:
     told from queue pairs by `EE_CONTEXT`.
 
     ``owner`` is None once nobody holds it any more: what it still has to do it does alone.  ``peer`` is where
-    its messages go and must come from, ``place`` where that was at first.  ``sent`` is the last message, as it is sent again.
+    its messages go and must come from, ``place`` where that was at first.  ``sent`` is the last message, as
+    it is sent again.
 
     ``path_state`` is that of its alternate path (`path_states`), with the last LAP of this side, its
     transaction, that of the peer's last LAP, and the answer to it.  ``proposed`` is the peer at the other end
@@ -214,8 +215,8 @@ def moved(
 
 
 def by_alternate(peer: Address, message: m.Req | m.Lap, own: bool) -> Address | None:
-    """The peer at the other end of the alternate path of ``message``, which is this side's own, or the peer's;
-    None: there is no such path.
+    """The peer at the other end of the alternate path that ``message`` names, this side's ``own`` message or
+    the peer's; None: it names none.
     """
     gids = message.alternate_local_gid, message.alternate_remote_gid
     lids = message.alternate_local_lid, message.alternate_remote_lid
