@@ -1,0 +1,214 @@
+"""Peers that die, and forgers, in every state of a connection; every field of every message at its ends."""
+
+import errno
+from dataclasses import fields, replace
+
+import pytest
+from connection_peers import REQUEST, SERVICE, Network, from_other
+
+from softhca.management.cm import elements as e
+from softhca.management.cm import messages as m
+from softhca.management.cm import states as s
+from softhca.management.cm.elements import NEVER_NS
+
+HOUR_NS = 3600 * 10**9
+REACHED = {
+    s.REQ_SENT: (0,), s.REQ_RCVD: (1,), s.REP_RCVD: (0,), s.REP_SENT: (1,), s.ESTABLISHED: (0, 1),
+    s.DREQ_SENT: (0, 1), s.DREQ_RCVD: (0, 1), s.TIMEWAIT: (0, 1),
+}  # fmt: skip
+SIDES = [(state, own) for state, sides in REACHED.items() for own in sides]
+KINDS = tuple(m.ATTRIBUTES.values())
+
+
+class Met:
+    """A connection whose side ``own`` is in ``state``; ``network`` has nothing under way."""
+
+    def __init__(self, state, own):
+        self.network = network = Network()
+        self.own, self.manager, self.program = own, network.managers[own], network.programs[own]
+        self.numbers = [0, 0]
+        network.listen()
+        self._go_to(state)
+        self.number = self.numbers[own]
+        assert network.state(own, self.number) == state
+        network.arrive = network.arrive_one = lambda: None
+        network._arrivals.clear()
+        for program in network.programs:
+            program.events.clear()
+        network.sent.clear()
+
+    def _go_to(self, state):
+        network, numbers = self.network, self.numbers
+        numbers[0] = network.connect()
+        if state == s.REQ_SENT:
+            return
+        network.arrive()
+        numbers[1] = network.programs[1].take().number
+        if state == s.REQ_RCVD:
+            return
+        network.reply(numbers[1])
+        if state == s.REP_SENT:
+            return
+        network.arrive()
+        if state == s.REP_RCVD:
+            return
+        network.managers[0].ready(network.programs[0], numbers[0], b"", network.now)
+        network.arrive()
+        leaves = {s.DREQ_SENT: [self.own], s.DREQ_RCVD: [1 - self.own], s.TIMEWAIT: [self.own, 1 - self.own]}
+        for side in leaves.get(state, []):
+            network.managers[side].disconnect(network.programs[side], numbers[side], b"", network.now)
+            network.arrive()
+
+    @property
+    def connection(self):
+        return self.manager._tables.find(self.number)
+
+    def pass_time(self):
+        """All that this side does by itself."""
+        while (due := self.manager.next_deadline()) < NEVER_NS:
+            self.network.now = max(self.network.now, due)
+            self.manager.expire(self.network.now)
+
+
+ALONE = {
+    # what a side is told, in the end, when its peer has died: by itself, and when its program goes on
+    s.REQ_SENT: ([(e.UNREACHABLE, errno.ETIMEDOUT)], []),
+    s.REQ_RCVD: ([], [(e.UNREACHABLE, errno.ETIMEDOUT)]),
+    s.REP_RCVD: ([], []),
+    s.REP_SENT: ([(e.UNREACHABLE, errno.ETIMEDOUT)], []),
+    s.ESTABLISHED: ([], [(e.DISCONNECTED, errno.ETIMEDOUT), (e.TIMEWAIT_OVER, 0)]),
+    s.DREQ_SENT: ([(e.DISCONNECTED, errno.ETIMEDOUT), (e.TIMEWAIT_OVER, 0)], []),
+    s.DREQ_RCVD: ([], [(e.TIMEWAIT_OVER, 0)]),
+    s.TIMEWAIT: ([(e.TIMEWAIT_OVER, 0)], []),
+}
+GOES_ON = {s.REQ_RCVD: "reply", s.REP_RCVD: "ready", s.ESTABLISHED: "disconnect", s.DREQ_RCVD: "disconnect"}
+
+
+@pytest.mark.parametrize(("state", "own"), SIDES)
+def test_whose_peer_dies_ends_by_itself_or_when_its_program_goes_on(state, own):
+    met = Met(state, own)
+    alone, going_on = ALONE[state]
+    met.pass_time()
+    assert [(event.kind, event.status) for event in met.program.events] == alone
+    assert met.connection.state == (state if state in GOES_ON else s.CLOSED)
+    met.program.events.clear()
+    if state in GOES_ON:
+        now = met.network.now
+        message = m.Rep(local_qpn=5) if state == s.REQ_RCVD else b""
+        getattr(met.manager, GOES_ON[state])(met.program, met.number, message, now)
+        met.pass_time()
+        assert [(event.kind, event.status) for event in met.program.events] == going_on
+    sent = met.network.names()
+    assert len(sent) <= 2 + REQUEST.max_cm_retries
+    met.manager.destroy_all(met.program, met.network.now)
+    met.pass_time()
+    left = met.manager
+    assert (left._tables.connections, left._by_remote, left._by_end, left._by_local) == (0, {}, {}, {})
+
+
+@pytest.mark.parametrize(("state", "own"), SIDES)
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in (m.Req, m.SidrReq, m.SidrRep)])
+def test_a_forger_who_knows_all_numbers_changes_nothing_from_another_address(state, own, kind):
+    met = Met(state, own)
+    connection, manager = met.connection, met.manager
+    before = connection.state, connection.path_state, connection.deadline_ns, connection.peer
+    peer = met.network.address(1 - own)
+    for address in (from_other(peer), replace(peer, gid=peer.own_gid)):
+        for theirs in {connection.remote_comm_id, met.numbers[1 - own], 0}:
+            forged = kind(theirs, met.number)
+            for name in ("remote_qpn_eecn", "local_qpn"):
+                if hasattr(forged, name):
+                    forged = replace(forged, **{name: connection.local_end})
+            if kind is m.Rej:  # as who has never heard of this side's number says it
+                guid = connection.remote_ca_guid.to_bytes(8, "big").ljust(72, b"\0")
+                timed_out = m.Rej(theirs, 0, m.OF_NONE, 8, reason=m.REJ_TIMEOUT, ari=guid)
+                manager.receive(m.encode(timed_out, 3), address, met.network.now)
+            manager.receive(m.encode(forged, connection.transaction_id), address, met.network.now)
+    assert (connection.state, connection.path_state, connection.deadline_ns, connection.peer) == before
+    assert met.program.events == []
+    assert manager.counters["drops_unmatched"] >= 2
+
+
+def _extremes(kind):
+    """The message with each of its fields 0, 1 and all ones, its own numbers kept."""
+    for field in kind.LAYOUT:
+        if field.name in ("local_comm_id", "remote_comm_id"):
+            continue
+        highest = (1 << field.bits) - 1
+        for value in (0, 1, highest):
+            yield {field.name: value.to_bytes(field.bits // 8, "big") if field.as_bytes else value}
+
+
+@pytest.mark.parametrize(("state", "own"), SIDES)
+def test_any_field_of_any_message_at_its_ends_leads_to_a_state_that_its_message_leads_to(state, own):
+    told = dict(zip((m.Req, m.Mra, m.Rej, m.Rep, m.Rtu, m.Dreq, m.Drep), s.MESSAGES, strict=True))
+    for kind in KINDS:
+        met = Met(state, own)
+        connection, address = met.connection, met.network.address(1 - own)
+        theirs = connection.remote_comm_id or met.numbers[1 - own] or 0x77
+        names = {each.name for each in fields(kind)}
+        ids = {"local_comm_id": theirs, "remote_comm_id": met.number, "request_id": met.number}
+        allowed = {state, (s.TABLE.get((state, told.get(kind, ""))) or (state,))[0]}
+        for values in _extremes(kind):
+            found = {name: value for name, value in ids.items() if name in names and name not in values}
+            sent = len(met.network.sent)
+            met.manager.receive(m.encode(kind(**{**found, **values}), 9), address, met.network.now)
+            assert len(met.network.sent) - sent <= 2
+            assert connection.state in allowed
+            if connection.state != state:
+                met.__init__(state, own)
+                connection = met.connection
+        assert met.manager.counters["drops_malformed"] == 0
+
+
+def test_a_flood_of_requests_is_bounded_and_who_asks_on_is_served():
+    network = Network()
+    manager, program = network.managers[1], network.programs[1]
+    network.listen(backlog=4)
+    stranger = from_other(network.address(0))
+    active = network.connect()
+    network.arrive()
+    for number in range(1, 5_001):
+        flooded = replace(REQUEST, local_comm_id=number, local_ca_guid=66, local_qpn=number)
+        manager.receive(m.encode(flooded, number), stranger, network.now)
+        for event in program.events:  # a program that lets go of what has given way
+            if event.kind == e.REJECTED:
+                manager.destroy(program, event.number, network.now)
+        program.events = [event for event in program.events if manager.has(event.number)]
+        assert manager._tables.connections <= 5
+        assert max(len(manager._by_remote), len(manager._by_end)) <= 4
+        if number % 2_500 == 0:  # half a second later the peer asks again, and its request is the youngest
+            network.now = network.managers[0]._tables.find(active).deadline_ns
+            network.managers[0].expire(network.now)
+            network.arrive()
+            asked = [event.number for event in program.events if event.source.gid == network.address(0).gid]
+            if number == 5_000:
+                network.reply(asked[-1])
+                network.arrive()
+    assert network.state(0, active) == s.REP_RCVD
+    assert manager.counters["drops_full"] == manager.counters["requests"] - 4
+
+
+@pytest.mark.parametrize("timeout", [0, 14])
+def test_nobody_there_and_nobody_listening_are_told_apart(timeout):
+    network = Network()
+    request = replace(REQUEST, max_cm_retries=2, remote_cm_response_timeout=timeout)
+    active = network.connect(request)
+    network.arrive()
+    refused = network.programs[0].take()
+    assert (refused.number, refused.kind, refused.status) == (active, e.REJECTED, m.REJ_INVALID_SERVICE_ID)
+    network.cut = {1}
+    network.connect(request)
+    network.pass_time(HOUR_NS)
+    unheard = network.programs[0].take()
+    assert (unheard.kind, unheard.status) == (e.UNREACHABLE, errno.ETIMEDOUT)
+
+
+def test_a_service_that_is_listened_to_is_taken_until_its_listener_goes():
+    network = Network()
+    first = network.listen()
+    with pytest.raises(OSError, match="has a listener") as refused:
+        network.managers[1].listen(network.programs[0], SERVICE, 1)
+    assert refused.value.errno == errno.EADDRINUSE
+    network.managers[1].destroy(network.programs[1], first, 0)
+    assert network.listen() != first
