@@ -28,6 +28,7 @@ ROOM = 24
 KINDS = tuple(m.ATTRIBUTES.values())
 PEER = Address(qpn=1, gid=b"\x01" * 16)
 STRANGER = Address(qpn=1, gid=b"\x02" * 16)
+OWN = b"\x03" * 16
 HEADER_BYTES = 24
 ID_BYTES = 4
 MOST_STEPS = 200
@@ -70,13 +71,21 @@ class Place:
     def states(self) -> list[tuple[int, str]]:
         return [(each.number, each.state) for each in self.manager._tables if isinstance(each, Connection)]
 
+    def speaks(self, number: int, source: Address) -> bool:
+        """Whether the peer of a connection may speak from there: along the first path, or another one that
+        both sides have loaded.
+        """
+        found = self.manager._tables.find(number)
+        assert isinstance(found, Connection)
+        return source.gid in {found.peer.gid, found.other.gid if found.other is not None else found.peer.gid}
+
     def number(self, choices: Choices) -> int:
         return choices.pick(self.program.numbers) if self.program.numbers else choices.byte()
 
     def command(self, choices: Choices) -> None:
         """Any command of the program; OSError refuses it."""
         manager, program, now = self.manager, self.program, self.now
-        which = choices.below(9)
+        which = choices.below(12)
         if which == 0 and len(program.numbers) < ROOM:
             request = m.Req(
                 service_id=choices.pick(SERVICES),
@@ -103,6 +112,15 @@ class Place:
             manager.establish(program, self.number(choices), now)
         elif which == 7:
             manager.answer(program, self.number(choices), m.SidrRep(qpn=choices.byte()))
+        elif which == 9:
+            way = {name: choices.block(16) for name in ("alternate_local_gid", "alternate_remote_gid")}
+            lap = m.Lap(alternate_local_lid=choices.number(2), private_data=choices.block(168), **way)
+            manager.load_path(program, self.number(choices), lap, now)
+        elif which == 10:
+            manager.answer_path(program, self.number(choices), m.Apr(ap_status=choices.below(3)), now)
+        elif which == 11:
+            gids = choices.pick((PEER.gid, STRANGER.gid, bytes(16))), choices.pick((OWN, bytes(16)))
+            manager.migrated(choices.byte(), *gids, choices.byte(), choices.byte(), 0, 0)
         elif which == 8 and program.numbers:
             number = self.number(choices)
             program.numbers.remove(number)
@@ -131,6 +149,7 @@ class Place:
     def receive(self, data: bytes, source: Address) -> None:
         """One message; whose it is not, it does not touch."""
         before, counters, sent = self.states(), dict(self.manager.counters), len(self.sent)
+        known = {number for number, _ in before if self.speaks(number, source)}
         numbers = {number for number, _ in before}
         self.manager.receive(data, source, self.now)
         answers = [type(m.decode(each)[1]) for each in self.sent[sent:]]
@@ -142,7 +161,11 @@ class Place:
             assert self.manager.counters["drops_malformed"] == counters["drops_malformed"] + 1
             return
         if source is STRANGER and kind not in (m.Req, m.SidrReq):
-            assert self.states() == before
+            after = self.states()
+            assert [each for each in after if each[0] not in known] == [
+                each for each in before if each[0] not in known
+            ]
+        assert m.connection_of(data) == getattr(m.decode(data)[1], "remote_comm_id", 0)
         new = [each for each in self.states() if each[0] not in numbers]
         assert len(new) <= (kind is m.Req)
 
@@ -174,6 +197,7 @@ def one_input(data: bytes) -> None:
     assert manager._tables.connections == 0
     assert not manager._by_remote
     assert not manager._by_end
+    assert not manager._by_local
     assert not manager._resolutions._asked
 
 

@@ -30,6 +30,7 @@ GENERATED = {
     "mailbox": 20_000,
     "messages": 15_000,
     "packet": 20_000,
+    "private_data": 4_000,
     "rings": 6_000,
     "sockets": 4_000,
     "storage": 2_000,

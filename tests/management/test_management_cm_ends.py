@@ -4,7 +4,7 @@ import errno
 from dataclasses import fields, replace
 
 import pytest
-from connection_peers import REQUEST, SERVICE, Network, from_other
+from connection_peers import REPLY, REQUEST, SERVICE, Network, from_other
 
 from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
@@ -212,3 +212,18 @@ def test_a_service_that_is_listened_to_is_taken_until_its_listener_goes():
     assert refused.value.errno == errno.EADDRINUSE
     network.managers[1].destroy(network.programs[1], first, 0)
     assert network.listen() != first
+
+
+def test_a_reply_that_is_refused_changes_nothing():
+    """It comes too late, or a value does not fit: the queue pair that the peer knows stays the one."""
+    late = Met(s.REP_SENT, 1)
+    with pytest.raises(OSError, match="no reply"):
+        late.network.reply(late.number, replace(REPLY, local_qpn=99))
+    assert late.connection.local_end == REPLY.local_qpn
+    asked = Met(s.REQ_RCVD, 1)
+    with pytest.raises(OSError, match="local_qpn") as refused:
+        asked.network.reply(asked.number, replace(REPLY, local_qpn=1 << 24))
+    assert refused.value.errno == errno.EINVAL
+    assert (asked.connection.state, asked.connection.local_end, asked.network.sent) == (s.REQ_RCVD, 0, [])
+    asked.network.reply(asked.number)
+    assert asked.network.names() == ["Rep"]

@@ -164,13 +164,15 @@ class ConnectionManager:
         datagrams = is_datagrams(connection.remote_end)
         if bool(reply.local_eecn) != datagrams:
             raise OSError(errno.EINVAL, "qp_type: a reply has the request's service")
-        connection.local_end = end_of(reply, datagrams)
         reply = replace(
             reply,
             local_comm_id=number,
             remote_comm_id=connection.remote_comm_id,
             local_ca_guid=self._ca_guid,
         )
+        self._require(connection, states.REPLY)
+        encoded(reply, connection.transaction_id)  # else nothing has changed
+        connection.local_end = end_of(reply, datagrams)
         self._command(connection, states.REPLY, now, reply)
         self._take_alternate(connection, reply)
 
@@ -493,9 +495,13 @@ class ConnectionManager:
 
     # the table
 
-    def _command(self, connection: Connection, command: str, now: int, message: m.Message | None) -> None:
+    @staticmethod
+    def _require(connection: Connection, command: str) -> None:
         if (connection.state, command) not in states.TABLE:
             raise OSError(errno.EINVAL, f"connection {connection.number} is {connection.state}: no {command}")
+
+    def _command(self, connection: Connection, command: str, now: int, message: m.Message | None) -> None:
+        self._require(connection, command)
         self._step(connection, command, now, message)
 
     def _step(self, connection: Connection, event: str, now: int, message: m.Message | None = None) -> None:
