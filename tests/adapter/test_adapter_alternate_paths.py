@@ -331,26 +331,39 @@ def test_a_connection_whose_first_path_is_gone_is_ended_along_the_other_one(link
 
 
 @pytest.mark.parametrize("link", ["ipv4", "native"])
-def test_a_goodbye_along_the_alternate_path_is_taken_before_the_own_queue_pair_has_moved(link):
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("asked", ["with the request", 0, 1])
+def test_a_goodbye_along_the_alternate_path_is_taken_before_the_own_queue_pair_has_moved(link, side, asked):
     scene = Scene(link)
-    scene.connect()
-    scene.propose(0, scene.way(0, 2))
+    if asked == "with the request":
+        way = scene.way(0, 2)
+        request, _ = scene.connect(way)
+        scene.load(0, way)
+        scene.load(1, request.alternate)
+        scene.network.run()
+    else:
+        scene.connect()
+        scene.propose(asked, scene.way(asked, 2))
     scene.cut = {1, 2}  # the packet that tells the peer is lost
-    scene.qps[0].modify({"path_mig_state": MIGRATED})
+    scene.qps[side].modify({"path_mig_state": MIGRATED})
     scene.network.run()
-    scene.qps[0].modify({"qp_state": 6})
+    scene.qps[side].modify({"qp_state": 6})
     scene.cut = {1}
-    part(scene, 0)
-    assert scene.ports == [2, 1]
-    assert counters(scene, 0)["resent"] == 0
+    part(scene, side)
+    assert scene.ports == [2 - side, 1 + side]
+    assert [counters(scene, each)["resent"] for each in (0, 1)] == [0, 0]
 
 
-@pytest.mark.parametrize("answer", [{"status": m.APR_REJECTED}, None], ids=["refused", "none"])
-def test_a_goodbye_along_a_path_that_was_not_agreed_upon_is_a_strangers(answer):
+@pytest.mark.parametrize("asked", ["never", "refused", "refused there", "with the request", "of the request"])
+def test_a_goodbye_along_a_path_that_was_not_agreed_upon_is_a_strangers(asked):
     scene = Scene()
-    scene.connect()
-    if answer:
-        scene.propose(0, scene.way(0, 2), **answer)
+    if asked.endswith("the request"):
+        scene.connect(scene.way(0, 2), failover=1 + (asked == "of the request"))
+    else:
+        scene.connect()
+    if asked.startswith("refused"):
+        side = int(asked != "refused")
+        scene.propose(side, scene.way(side, 2), status=m.APR_REJECTED)
     manager = scene.port(1, 1).management[1].connections.manager
     sender = scene.port(0, 1).management[1].connections
     connection = sender.manager._tables.find(scene.ids[0])
