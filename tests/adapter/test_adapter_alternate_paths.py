@@ -354,6 +354,21 @@ def test_a_goodbye_along_the_alternate_path_is_taken_before_the_own_queue_pair_h
     assert [counters(scene, each)["resent"] for each in (0, 1)] == [0, 0]
 
 
+@pytest.mark.parametrize("link", ["ipv4", "native"])
+def test_a_goodbye_along_the_first_path_is_taken_after_the_own_queue_pair_has_moved(link):
+    scene = Scene(link)
+    scene.connect()
+    scene.propose(0, scene.way(0, 2))
+    scene.cut = {1, 2}  # the peer does not hear of it
+    scene.qps[0].modify({"path_mig_state": MIGRATED})
+    scene.network.run()
+    scene.qps[1].modify({"qp_state": 6})
+    scene.cut = set()
+    part(scene, 1)
+    assert scene.ports == [2, 1]
+    assert [counters(scene, each)["resent"] for each in (0, 1)] == [0, 0]
+
+
 @pytest.mark.parametrize("asked", ["never", "refused", "refused there", "with the request", "of the request"])
 def test_a_goodbye_along_a_path_that_was_not_agreed_upon_is_a_strangers(asked):
     scene = Scene()
