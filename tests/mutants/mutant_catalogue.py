@@ -511,6 +511,12 @@ CONNECTIONS = (
       "packets of a peer that has migrated are for nobody"),
     m("failover-peer-not-followed", QP_FLOW, "            elif arrival.source == route.destination and arrival.destination == route.source:\n", "            elif False:\n",
       "who gets packets of a peer that has migrated stays where it is"),
+    m("lap-goodbye-by-the-old-path", ENGINE, "                path_taken(self, resource.element)\n", "                pass\n",
+      "a connection whose first path is gone says good bye to nobody"),
+    m("lap-answer-not-told", "management/cm/path_states.py", "    (PROPOSED, APR): (QUIET, (STOP, TELL)),", "    (PROPOSED, APR): (QUIET, (STOP,)),",
+      "who has proposed a path never loads it"),
+    m("lap-by-the-port-that-it-came-by", CM_PORT, "                    return management.connections\n", "                    pass\n",
+      "what comes along the alternate path is of no connection"),
 )  # fmt: skip
 
 UNSEEN = {
