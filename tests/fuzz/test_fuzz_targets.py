@@ -13,6 +13,7 @@ GENERATED = {
     "captures": 8_000,
     "channels": 6_000,
     "commands": 1_000,
+    "congestion": 25,
     "connections": 6_000,
     "control": 30_000,
     "datagrams": 300,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from mutant_channels import CONNECTED
+from mutant_congestion import CONGESTION
 from mutant_driver import DRIVER
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
@@ -347,6 +348,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a request that comes twice asks its program twice"), "management/test_management_cm.py"),
     *FABRIC,
     *FABRIC_AGENTS,
+    *CONGESTION,
     *DRIVER,
     *RUNTIME,
     *SOCKETS,

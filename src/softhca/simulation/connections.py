@@ -164,3 +164,5 @@ class Connections:
             conditions.steady, self._faults.skew_ppm,
         )  # fmt: skip
         self._world.wire.connect(program.address, program.peer.address, self._scenario.service, terms, QKEY)
+        if self._world.congestion is not None:
+            self._world.congestion.connect(program.address, program.peer.address)

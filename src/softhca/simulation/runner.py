@@ -107,6 +107,9 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     """Everything that happens in a world."""
     mtu = dice_of(scenario, seed, "mtu").choice(MTUS)
     world.limit_windows(scenario.window_bytes)
+    ethernet = None
+    if scenario.ethernet:
+        ethernet = world.wire_up(scenario.ethernet, dice_of(scenario, seed, "switches"))
     for number in range(1, scenario.adapters + 1):
         node = world.add(number, mtu, scenario.ports)
         world.trace.add(world.now, "start", number, scenario=scenario.name, seed=seed, gid=node.gid.hex())
@@ -135,6 +138,8 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         setting.finish()
     if paths is not None:
         paths.finish()
+    if ethernet is not None:
+        ethernet.finish()
     if dice_of(scenario, seed, "end").random() < ABRUPT:
         for node in world.nodes.values():
             node.close()

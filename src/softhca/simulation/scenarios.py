@@ -66,6 +66,7 @@ class Scenario:
     one, send ``operations`` messages both ways, and part; ``rounds``: so often with the same queue pairs and
     the same PSNs.
     ``switches``: packets go through switches, joined as that one of `fabric_paths.LAYOUTS` says.
+    ``ethernet``: through Ethernet switches, as that one of `ethernet_paths.LAYOUTS` says.
     ``ports`` of each adapter; ``failures``: so often one fails, and connections move to another one, whose
     paths the communication manager ``proposes``.
     ``datagrams``: programs have so many queue pairs of reliable datagrams each, and ``contexts`` pairs of EE
@@ -113,6 +114,7 @@ class Scenario:
     conversations: int = 0
     rounds: int = 1
     switches: str = ""
+    ethernet: str = ""
     ports: int = 1
     failures: int = 0
     datagrams: int = 0
@@ -247,6 +249,25 @@ SCENARIOS = {
             "manager-failover", "RC while links fail and the master of two subnet managers dies", RC,
             _RC_KINDS, adapters=4, pairs=1, operations=25, link="native", switches="managed",
             modules=("numpy", "scipy"),
+        ),
+        Scenario(
+            "lossy-incast", "RC of four adapters at one Ethernet switch that drops what its short queues do "
+            "not take, the first behind a slow link", RC, _RC_KINDS,
+            adapters=4, pairs=1, operations=6, ethernet="tail drop",
+        ),
+        Scenario(
+            "ecn-incast", "RC with DCQCN of four adapters at one Ethernet switch that marks, the first "
+            "behind a slow link", RC, _RC_KINDS,
+            adapters=4, pairs=1, operations=8, ethernet="marks",
+        ),
+        Scenario(
+            "ecn-uc", "UC with DCQCN of three adapters at one Ethernet switch that marks", UC, _UC_KINDS,
+            adapters=3, pairs=1, operations=12, ethernet="marks",
+        ),
+        Scenario(
+            "pfc-incast", "long RC messages with DCQCN of three adapters at two Ethernet switches that mark, "
+            "and pause senders", RC, (SEND, WRITE, WRITE_IMM, READ, READ_BACK),
+            adapters=3, pairs=1, operations=3, largest_bytes=30_000, ethernet="marks and pauses",
         ),
         Scenario(
             "rc-greedy", "RC to peers that take fewer reads at once than they are sent", RC,

@@ -16,21 +16,27 @@ from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
 from softhca.simulation.echo import Echo
+from softhca.simulation.ethernet_paths import EthernetPaths
 from softhca.simulation.fabric_paths import FabricPaths
 from softhca.simulation.forger import Forger
 from softhca.simulation.frames import frames_of, header_bytes, place_of, port_at, unwrap
 from softhca.simulation.node import Node
 from softhca.simulation.oracle import Report
+from softhca.simulation.oracle_congestion import NOTIFICATION, CongestionOracle
 from softhca.simulation.oracle_wire import WireOracle
 from softhca.simulation.tamperer import Tamperer
 from softhca.simulation.trace import Trace
 from softhca.testing.timeline import Timeline
+from softhca.transport.congestion import DcqcnSettings
 from softhca.wire.burst import Arrival
 
 START_NS = 1_000_000
 DAMAGED = ("corrupted", "truncated")
 DISORDERLY = ("reordered", "duplicated")
 LATE_NS = 200_000
+NOTIFICATION_BYTE = bytes([NOTIFICATION])
+RECEIVING = (2, 3, 4, 5)
+"""ibv_qp_state: RTR to SQE."""
 TAMPERED = "tampered"
 CUT = "cut"
 """Why a packet is lost whose port has failed."""
@@ -99,12 +105,16 @@ class World(Timeline):
         self._links: dict[tuple[int, int], Impairment] = {}
         self._arrival = Arrival()
         self.window_bytes = 0
+        self._bursts = 0
         # In such a world adapters say first what they cannot do with what has arrived.
         self._holds = False
         self._forger: Forger | None = None
         self._tamperer: Tamperer | None = None
         self._echo: Echo | None = None
         self._paths: FabricPaths | None = None
+        self._ethernet: EthernetPaths | None = None
+        self.congestion: CongestionOracle | None = None
+        self.dcqcn: DcqcnSettings | None = None
 
     def add(self, number: int, mtu: int = 3, ports: int = 1) -> Node:
         """Adapter ``number`` (`frames` says where its ports are); ``mtu`` is an ``ibv_mtu``."""
@@ -144,6 +154,15 @@ class World(Timeline):
         self._paths = FabricPaths(self, layout, dice)
         return self._paths
 
+    def wire_up(self, layout: str, dice: random.Random) -> EthernetPaths:
+        """Let all packets go through Ethernet switches, as the layout of that name says, and adapters that
+        are added from now on have the congestion control that it says."""
+        self._ethernet = EthernetPaths(self, layout, dice)
+        self.dcqcn = self._ethernet.layout.dcqcn
+        if self.dcqcn is not None:
+            self.congestion = CongestionOracle(self.report, self.dcqcn)
+        return self._ethernet
+
     # time
 
     def run(self, events: int, limit_ns: int) -> None:
@@ -156,6 +175,7 @@ class World(Timeline):
     def carry(self, source: Node, burst: Any) -> None:
         """Hand an adapter's burst to the links towards its destination, packet by packet."""
         own = place_of(source.number, burst.route.port_number)
+        self._bursts += 1
         for place in self.frames.destinations(burst.route, self._places):
             if place != own:
                 self._send(source, own, place, burst)
@@ -175,11 +195,17 @@ class World(Timeline):
             data = packets[offset : min(offset + stride, length)].tobytes()
             transport = frames.transport(data) if linked else data
             trace.packet(now, "sent", source.number, transport)
-            if not raw:
+            told = self.congestion is not None and self.congestion.sent(
+                now, node.number, transport, route.traffic_class, self._bursts
+            )
+            if not raw and not told:
                 self.wire.sent(now, source.number, node.number, transport, route, data)
             frame = frames.whole(route, data) if self._whole else data
             if self._tap is not None:
                 self._tap(now, "sent", source.number, node.number, frames.whole(route, data))
+            if self._ethernet is not None:
+                self._ethernet.carry(self._flight(source, node, route, PASSED, data, data), route, data)
+                continue
             if self._paths is not None:
                 self._paths.carry(self._flight(source, node, route, PASSED, data, data), data)
                 continue
@@ -278,6 +304,8 @@ class World(Timeline):
         if self._tap is not None:
             for data in flight.packets:
                 self._tap_arrival(flight, data)
+        if self.congestion is not None:
+            self._judge_marks(self.congestion, flight)
         arrival, together = self._arrival, b"".join(flight.packets)
         arrival.buffer[: len(together)] = together
         arrival.length = len(together)
@@ -291,6 +319,15 @@ class World(Timeline):
         if self._holds:
             self._judge_arrival(flight)
         node.turn()
+        if self.congestion is not None:
+            self.congestion.settled(self.now, node.number)
+
+    def _judge_marks(self, oracle: CongestionOracle, flight: Flight) -> None:
+        """Tell the oracle of congestion control what a queue pair is about to get."""
+        for data in flight.packets:
+            found = flight.node.engine.queue_pairs.get(int.from_bytes(data[5:8], "big"))
+            alive = found is not None and found.state in RECEIVING
+            oracle.arrives(self.now, flight.node.number, data, flight.traffic_class, alive)
 
     def _judge_arrival(self, flight: Flight) -> None:
         """Tell the oracle of the wire which packets an adapter takes."""
@@ -299,6 +336,8 @@ class World(Timeline):
             return
         for data in flight.packets:
             transport = self.frames.transport(data)
+            if transport[:1] == NOTIFICATION_BYTE:
+                continue
             if flight.what not in DAMAGED:
                 self.wire.received(self.now, number, transport)
             elif not self.frames.linked:

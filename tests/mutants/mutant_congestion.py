@@ -1,0 +1,83 @@
+"""Bugs of congestion control, of its notifications, and of Ethernet switches."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+DCQCN = "transport/congestion.py"
+NOTIFICATION = "transport/notification.py"
+FLOW = "transport/queue_pair_flow.py"
+REPLIES = "transport/replies.py"
+RECEIVE_PATH = "adapter/receive_path.py"
+ENGINE = "adapter/engine.py"
+PATHS = "adapter/paths.py"
+SWITCH = "fabric/ethernet/switch.py"
+PORT = "fabric/ethernet/port.py"
+NETWORK = "fabric/ethernet/network.py"
+
+ON_DCQCN = "transport/test_transport_congestion.py"
+ON_ADAPTERS = "adapter/test_adapter_congestion.py"
+ON_SWITCHES = "fabric/test_fabric_ethernet.py"
+ON_WORLDS = "simulation/test_simulation_ethernet.py"
+
+CONGESTION: tuple[tuple[Mutant, str], ...] = (
+    (m("cnp-flood-cuts-each-time", DCQCN, "        if self.limited and now - self._cut_ns < self._cut_interval_ns:\n", "        if False:\n",
+       "a burst of notifications stops a flow"), ON_DCQCN),
+    (m("dcqcn-no-least-rate", DCQCN, "max(self.rate_mbps * (1 - self.alpha / 2), self._least_mbps)", "self.rate_mbps * (1 - self.alpha / 2)",
+       "a flow that is told often enough never sends again"), ON_DCQCN),
+    (m("dcqcn-beyond-the-line", DCQCN, "        self.target_mbps = min(self.target_mbps, self.line_mbps)\n", "",
+       "the target grows beyond what the line carries"), ON_DCQCN),
+    (m("dcqcn-alpha-does-not-decay", DCQCN, "            self.alpha *= (1 - self._gain) ** min(steps, 1_000_000)\n", "",
+       "one notification after a quiet hour halves the rate"), ON_DCQCN),
+    (m("dcqcn-makes-up-for-hours", DCQCN, "        if begin + _SLACK_NS < now:\n            begin = now - _SLACK_NS\n", "",
+       "a flow that was idle sends a flood"), ON_DCQCN),
+    (m("dcqcn-tells-of-each-mark", DCQCN, "        if self.told and now - self.told_ns < self.notify_ns:\n            return False\n", "",
+       "as many notifications as packets"), ON_DCQCN),
+    (m("dcqcn-headers-are-free", DCQCN, "        length_bytes += packets * _FRAME\n", "",
+       "flows of short packets take more than their rate"), ON_DCQCN),
+    (m("cnp-capable-of-marks", NOTIFICATION, "TRAFFIC_CLASS = 48 << 2", "TRAFFIC_CLASS = 48 << 2 | 2",
+       "notifications are marked where they are needed most"), ON_DCQCN),
+    (m("cnp-with-the-last-identification", NOTIFICATION, "        route.identification = 0\n", "        pass\n",
+       "a notification behind a cut burst has a wrong ICRC"), ON_DCQCN),
+    (m("cnp-of-any-length", RECEIVE_PATH, "        if n != _NOTIFICATION_BYTES:\n            return _LENGTH\n", "",
+       "packets that are no notifications slow flows down"), ON_ADAPTERS),
+    (m("cnp-of-any-partition", RECEIVE_PATH, "        if not pkeys_match(queue_pair.pkey, self._view.pkey):\n            return _PKEY\n        queue_pair.flow.receive_notification", "        queue_pair.flow.receive_notification",
+       "another partition slows flows down"), ON_ADAPTERS),
+    (m("marks-of-ect-count", RECEIVE_PATH, "arrival.traffic_class & _MARKED == _MARKED", "arrival.traffic_class & _MARKED != 0",
+       "packets that met no congestion are told of"), ON_ADAPTERS),
+    (m("marks-of-each-packet", RECEIVE_PATH, "            self._marked = False  # once for a run of packets, which have all the same mark\n", "",
+       "a run of packets counts as often as it has packets"), ON_ADAPTERS),
+    (m("datagrams-capable-of-marks", PATHS, "    return _route(vector, port, 0 if port.native else _source_port(vector, entropy, port.source_port_for))\n",
+       "    return _route(vector, port, 0 if port.native else _source_port(vector, entropy, port.source_port_for), port.config.congestion is not None)\n",
+       "packets that nobody slows down are marked in place of being dropped"), ON_ADAPTERS),
+    (m("class-lost-to-ect", PATHS, "traffic_class & ~ECN_MASK | ECT0 if reacts", "ECT0 if reacts",
+       "the class that the consumer asked for is gone"), ON_ADAPTERS),
+    (m("paced-flow-keeps-the-window", FLOW, "        if self.window.turn is self:\n            self.window.leave(self)\n", "",
+       "a slow flow holds up all others to the same adapter"), ON_ADAPTERS),
+    (m("paced-flow-sends-no-acks", FLOW, "        if qp.responder.has_work():\n            n = qp.responder.produce(burst, now)\n        return n\n", "        return n\n",
+       "the peers of a slow flow time out"), ON_ADAPTERS),
+    (m("reset-keeps-the-rate", FLOW, "        self.quick_replies = 0\n        self.control_by(None)\n", "        self.quick_replies = 0\n",
+       "a new connection of the queue pair is as slow as the last one"), ON_ADAPTERS),
+    (m("answers-to-reads-pass-the-rate", REPLIES, "        if self.departure_ns < self.flow.not_before_ns:\n            self.departure_ns = self.flow.not_before_ns\n", "",
+       "READ responses leave faster than the flow may send"), ON_ADAPTERS),
+    (m("answers-of-long-ago-pass-the-rate", REPLIES, "        if self.departure_ns < self.flow.not_before_ns:\n            self.departure_ns = self.flow.not_before_ns\n        if self.now",
+       "        elif False:\n            pass\n        if self.paced and self.departure_ns < self.flow.not_before_ns:\n            self.departure_ns = self.flow.not_before_ns\n        if self.now",
+       "an answer that has waited for its pace leaves before the rate allows it"), ON_WORLDS),
+    (m("ethernet-marks-what-does-not-react", SWITCH, "frame.ecn not in (0, MARKED)", "frame.ecn != MARKED",
+       "marks on packets whose senders do not know of them"), ON_SWITCHES),
+    (m("ethernet-drops-at-the-head", SWITCH, "        if out.queued[priority] + length > settings.queue_bytes:", "        if out.queued[priority] > settings.queue_bytes:",
+       "a queue holds more than it has room for"), ON_SWITCHES),
+    (m("ethernet-buffer-never-freed", SWITCH, "        self.used_bytes -= frame.length_bytes\n", "",
+       "a switch that has carried enough carries nothing"), ON_SWITCHES),
+    (m("pause-never-ends", SWITCH, "            entered.pause(frame.priority, 0, now_ps)\n", "",
+       "who was paused waits for the whole time"), ON_SWITCHES),
+    (m("pause-not-renewed", SWITCH, "        if pausing is not None and held.paused[what]:", "        if False:",
+       "a pause ends before the queue has shrunk"), ON_SWITCHES),
+    (m("pause-of-all-priorities", PORT, "        self.paused_until_ps[priority] = until_ps\n", "        self.paused_until_ps = [until_ps] * PRIORITIES\n",
+       "notifications wait behind the data that they are about"), ON_SWITCHES),
+    (m("ethernet-detours", NETWORK, "if port is None and at in far and far.get(other, far[at]) < far[at]]", "if port is None and at in far]",
+       "packets go round in a circle"), ON_SWITCHES),
+)
