@@ -157,6 +157,22 @@ def test_marked_packets_are_told_of_once_in_an_interval(kind: int) -> None:
     network.close()
 
 
+def test_a_run_of_marked_packets_counts_once() -> None:
+    network, left, qp, right, right_qp = connected()
+    held: list[Datagram] = []
+    network.carrier = lambda sent, target, port_number, data: held.append(sent)
+    right_qp.post_recv(0, [right.sge(0, 12_288)])
+    right_qp.ring()
+    post(qp, SEND, [left.sge(0, 12_288)])
+    network.run(lambda: len(held) == 3, 1_000)
+    stride = len(held[0].data)
+    assert [len(each.data) for each in held] == [stride] * 3
+    network.inject(right.node, b"".join(each.data for each in held), left.node.gid, stride=stride,
+                   source_port=held[0].route.source_port, traffic_class=MARKED)  # fmt: skip
+    assert counters(right)["packets_marked"] == 1
+    network.close()
+
+
 def test_nobody_tells_of_a_marked_notification() -> None:
     network, left, qp, right, _ = connected()
     network.inject(left.node, notification(right, left, qp), right.node.gid, traffic_class=MARKED)
@@ -280,6 +296,17 @@ def test_who_waits_for_his_moment_does_not_keep_the_window_from_others() -> None
     assert network.now - begin < 10_000_000
     assert flow_of(left, slow).window is flow_of(left, fast).window
     assert {each.status for each in left.poll(8)} == {0}
+    network.close()
+
+
+def test_who_waits_passes_its_turn_in_the_window_on() -> None:
+    network, left, qp, right, _ = connected()
+    flow = flow_of(left, qp)
+    told(network, right, left, qp, 5)
+    flow.control.free_ns = network.now + 100_000
+    flow.window.turn = flow
+    assert flow.produce(Burst(), network.now) == 0
+    assert flow.window.turn is None
     network.close()
 
 

@@ -168,6 +168,7 @@ def test_with_pauses_nothing_is_lost() -> None:
     assert min(told[:4]) >= 2
     assert told[4] == 0
     assert [host.port.counters.pauses_received for host in paused.net.hosts.values()] == told
+    assert paused.got[-1][2] < 430 * US  # a pause without an end would last 4 ms
     by_source = Counter(frame.source for _, frame, _ in paused.got)
     assert set(by_source.values()) == {100}
 

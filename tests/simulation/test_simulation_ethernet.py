@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from softhca.adapter.engine import Adapter
 from softhca.fabric.ethernet.network import EthernetNetwork
-from softhca.simulation import ethernet_paths, world
-from softhca.simulation.ethernet_paths import DCQCN, LAYOUTS, RULES
+from softhca.simulation import ethernet_paths, node, world
+from softhca.simulation.ethernet_paths import DCQCN, LAYOUTS, RULES, EthernetPaths
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_congestion import RULES as CONGESTION_RULES
 from softhca.simulation.oracle_congestion import CongestionOracle
@@ -37,13 +38,12 @@ def test_a_seed_says_all_that_happens(name: str) -> None:
 def watched(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Counter[str], Any]:
     """A world, why it lost packets, and itself."""
     worlds = []
-    real = world.World.wire_up
 
-    def wire_up(self: Any, layout: str, dice: Any) -> Any:
-        worlds.append(self)
-        return real(self, layout, dice)
+    def paths(made: Any, layout: str, dice: Any) -> EthernetPaths:
+        worlds.append(made)
+        return EthernetPaths(made, layout, dice)
 
-    monkeypatch.setattr(world.World, "wire_up", wire_up)
+    monkeypatch.setattr(world, "EthernetPaths", paths)
     lines: list[dict[str, Any]] = []
     outcome = run_world(name, seed, trace=Trace(lambda line: lines.append(json.loads(line))))
     lost = Counter(line["reason"] for line in lines if line["event"] == "lost")
@@ -76,7 +76,7 @@ def test_switches_pause_senders(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in (1, 2):
         _, lost, made = watched("pfc-incast", seed, monkeypatch)
         assert not lost
-        pauses += sum(port.counters.pauses_sent for port in made._ethernet.network.ports())
+        pauses += sum(port.counters.pauses_sent for port in made.ethernet.network.ports())
     assert pauses > 4
 
 
@@ -104,26 +104,18 @@ def broken_rules(name: str, seeds: range = range(1, 5)) -> set[str]:
 def test_adapters_with_other_numbers_than_they_say_are_noticed(
     changes: dict[str, float], rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = world.World.wire_up
-
-    def wire_up(self: Any, layout: str, dice: Any) -> Any:
-        made = real(self, layout, dice)
-        self.dcqcn = dataclasses.replace(self.dcqcn, **changes)
-        return made
-
-    monkeypatch.setattr(world.World, "wire_up", wire_up)
+    layout = LAYOUTS["marks"]
+    other = dataclasses.replace(DCQCN, **changes)  # type: ignore[arg-type]
+    monkeypatch.setitem(LAYOUTS, "marks", dataclasses.replace(layout, dcqcn=other))
+    monkeypatch.setattr(world, "CongestionOracle", lambda report, _: CongestionOracle(report, DCQCN))
     assert rule in broken_rules("ecn-incast") <= {rule, RATES}
 
 
 def test_adapters_without_congestion_control_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = world.World.wire_up
+    def plain(config: Any, **more: Any) -> Adapter:
+        return Adapter(dataclasses.replace(config, congestion=None), **more)
 
-    def wire_up(self: Any, layout: str, dice: Any) -> Any:
-        made = real(self, layout, dice)
-        self.dcqcn = None
-        return made
-
-    monkeypatch.setattr(world.World, "wire_up", wire_up)
+    monkeypatch.setattr(node, "_new_engine", plain)
     assert broken_rules("ecn-incast", range(1, 2)) == {CAPABLE}
 
 

@@ -239,5 +239,5 @@ def test_a_notification_is_as_the_standard_says(framing: int, counted: bool) -> 
         "becn": 1, "reserved6": 0, "dest_qp": 0x123456, "ack_request": 0, "reserved7": 0, "psn": 0,
     }  # fmt: skip
     assert data[12:28] == bytes(16)
-    icrc = of_packet(framing, told.headers(len(data)), data[:-4])
+    icrc = of_packet(framing, notification_route(route).headers(len(data)), data[:-4])
     assert data[-4:] == icrc.to_bytes(4, "little")

@@ -42,6 +42,10 @@ cdef class World(Timeline):
     cdef object _tamperer
     cdef object _echo
     cdef object _paths
+    cdef public object ethernet
+    cdef public object congestion
+    cdef public object dcqcn
+    cdef long long _bursts
 
     cpdef carry(self, object source, object burst)
     @cython.locals(
@@ -58,6 +62,7 @@ cdef class World(Timeline):
     cpdef arrive(self, Flight flight)
     @cython.locals(transport=bytes)
     cdef _note_arrival(self, Flight flight)
+    cdef _judge_marks(self, object oracle, Flight flight)
     @cython.locals(data=bytes, transport=bytes)
     cdef _judge_arrival(self, Flight flight)
     cdef bint _mend(self, Flight flight) except -1

@@ -112,7 +112,7 @@ class World(Timeline):
         self._tamperer: Tamperer | None = None
         self._echo: Echo | None = None
         self._paths: FabricPaths | None = None
-        self._ethernet: EthernetPaths | None = None
+        self.ethernet: EthernetPaths | None = None
         self.congestion: CongestionOracle | None = None
         self.dcqcn: DcqcnSettings | None = None
 
@@ -157,11 +157,11 @@ class World(Timeline):
     def wire_up(self, layout: str, dice: random.Random) -> EthernetPaths:
         """Let all packets go through Ethernet switches, as the layout of that name says, and adapters that
         are added from now on have the congestion control that it says."""
-        self._ethernet = EthernetPaths(self, layout, dice)
-        self.dcqcn = self._ethernet.layout.dcqcn
+        self.ethernet = EthernetPaths(self, layout, dice)
+        self.dcqcn = self.ethernet.layout.dcqcn
         if self.dcqcn is not None:
             self.congestion = CongestionOracle(self.report, self.dcqcn)
-        return self._ethernet
+        return self.ethernet
 
     # time
 
@@ -203,8 +203,8 @@ class World(Timeline):
             frame = frames.whole(route, data) if self._whole else data
             if self._tap is not None:
                 self._tap(now, "sent", source.number, node.number, frames.whole(route, data))
-            if self._ethernet is not None:
-                self._ethernet.carry(self._flight(source, node, route, PASSED, data, data), route, data)
+            if self.ethernet is not None:
+                self.ethernet.carry(self._flight(source, node, route, PASSED, data, data), route, data)
                 continue
             if self._paths is not None:
                 self._paths.carry(self._flight(source, node, route, PASSED, data, data), data)
