@@ -230,3 +230,42 @@ def test_a_reply_that_is_refused_changes_nothing():
     assert (asked.connection.state, asked.connection.local_end, asked.network.sent) == (s.REQ_RCVD, 0, [])
     asked.network.reply(asked.number)
     assert asked.network.names() == ["Rep"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_which_connection_a_datagram_names(kind):
+    message = kind(**{each.name: 0x01020304 for each in fields(kind) if each.name == "remote_comm_id"})
+    named = getattr(message, "remote_comm_id", 0)
+    full = {each.name: (1 << each.bits) - 1 for each in kind.LAYOUT if not each.as_bytes}
+    data = m.encode(kind(**{**full, **({"remote_comm_id": named} if named else {})}), 7)
+    assert m.connection_of(data) == named
+    assert m.connection_of(data[:-1]) == 0
+    assert m.connection_of(data[:16] + b"\0\x0f" + data[18:]) == 0
+
+
+@pytest.mark.parametrize("answer", ["reply", "reject", "destroy", "gone"])
+def test_a_request_that_was_answered_makes_no_room_at_its_listener(answer):
+    network = Network()
+    listener = network.listen(backlog=1)
+    manager, program = network.managers[1], network.programs[1]
+    numbers = []
+    for qpn in range(4):
+        active = network.connect(replace(REQUEST, local_qpn=qpn))
+        network.arrive()
+        number = program.take().number
+        if answer == "reply":
+            network.reply(number, replace(REPLY, local_qpn=qpn))
+        elif answer == "reject":
+            manager.reject(program, number, m.REJ_CONSUMER_DEFINED, b"", b"", network.now)
+        elif answer == "destroy":
+            manager.destroy(program, number, network.now)
+        else:
+            network.managers[0].destroy(network.programs[0], active, network.now)
+            network.arrive()
+            assert program.take().kind == e.REJECTED
+        numbers.append(number)
+        assert not manager._tables.find(listener).waiting
+    assert manager.counters["drops_full"] == 0
+    assert program.events == []
+    states = {network.state(1, number) for number in numbers}
+    assert states == {"reply": {s.REP_SENT}, "destroy": {""}}.get(answer, {s.CLOSED})

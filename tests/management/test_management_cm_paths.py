@@ -95,6 +95,28 @@ class Cell:
             self.take((farewell, 99))
 
 
+ELSEWHERE = bytes(10) + b"\xff\xff\x0a\0\0\x07"
+
+
+@pytest.mark.parametrize("own", [0, 1])
+@pytest.mark.parametrize("status", [m.APR_LOADED, m.APR_REJECTED])
+def test_the_other_end_of_a_path_is_believed_when_both_have_said_so(own, status):
+    cell = Cell(s.PROPOSED, own)
+    ids = cell.numbers[1 - own], cell.number
+    answered = m.Apr(*ids, ap_status=status), cell.connection.path_transaction_id
+    assert (cell.connection.proposed.gid, cell.connection.other) == (LAP.alternate_remote_gid, None)
+    cell.take(answered)
+    loaded = cell.connection.other
+    assert (loaded is not None) == (status == m.APR_LOADED)
+    lap, transaction_id = cell.lap(9)
+    cell.take((replace(lap, alternate_local_gid=ELSEWHERE, alternate_local_lid=3), transaction_id))
+    cell.take(answered)  # a late copy is no answer of this side to the peer's proposal
+    assert cell.connection.other is loaded
+    cell.manager.answer_path(cell.program, cell.number, replace(APR, ap_status=status), cell.network.now)
+    gid = cell.connection.other.gid if cell.connection.other is not None else None
+    assert gid == (ELSEWHERE if status == m.APR_LOADED else None)
+
+
 @pytest.mark.parametrize("own", [0, 1])
 @pytest.mark.parametrize("state", s.STATES)
 @pytest.mark.parametrize("given", s.INPUTS)

@@ -11,7 +11,6 @@ import errno
 import random
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.connection_instances import HostInstances
@@ -76,8 +75,6 @@ class PortConnections(Flow):
     def deliver(self, data: bytes, source: Address) -> bool:
         """Take a datagram of the class."""
         home = self._home_of(m.connection_of(data))
-        if home is not self:
-            source = replace(source, own_lid=self.port.lid)
         home.manager.receive(data, source, self._adapter.now)
         home.arm()
         return True
