@@ -255,6 +255,14 @@ def test_numbers_go_on_from_whoever_remembers_more_and_wrap():
     assert theirs.agree(b"a", held) == held % INSTANCES + 1  # never the last one again
 
 
+@pytest.mark.parametrize(("ahead", "taken"), [(1, True), (63, True), (64, False), (126, False), (0, False)])
+def test_a_number_that_is_not_newer_than_the_last_is_answered_by_the_next(ahead, taken):
+    numbers = Instances(random.Random(1))
+    last = numbers.next(b"a")
+    offered = (last + ahead - 1) % INSTANCES + 1
+    assert numbers.agree(b"a", offered) == (offered if taken else last % INSTANCES + 1)
+
+
 def test_the_numbers_of_many_peers_are_bounded():
     numbers = Instances(random.Random(1))
     first = numbers.next(b"first")

@@ -136,3 +136,47 @@ def test_forged_counts_of_control_messages_are_refused() -> None:
         account.arrived(1)
     with pytest.raises(ProtocolError, match="room"):
         account.arrived(1)
+
+
+def test_taken_messages_are_told_a_quarter_of_the_slots_at_a_time_or_at_once() -> None:
+    account = ReceiveAccount(16, True)
+    assert [account.owed(taken, False) for taken in (0, 3, 4)] == [False, False, True]
+    assert [account.owed(taken, True) for taken in (0, 1)] == [False, True]
+    few = ReceiveAccount(3, True)
+    assert [few.owed(taken, False) for taken in (0, 1)] == [False, True]
+
+
+def test_a_message_is_late_as_far_back_as_there_are_slots() -> None:
+    for back, late in ((4, True), (5, False)):
+        account = ReceiveAccount(4, False)
+        for number in range(6):
+            account.arrived(number)
+            account.advertised = account.expected
+        if late:
+            assert account.arrived(account.expected - back) == (MESSAGE, -1)
+        else:
+            with pytest.raises(ProtocolError):
+                account.arrived(account.expected - back)
+
+
+def test_control_messages_are_told_when_the_last_place_is_left_for_it() -> None:
+    account = ControlAccount(8, 8)
+    for _ in range(4):
+        account.arrived(0)
+    assert account.must_advertise
+    for _ in range(8):
+        account.next()
+    for _ in range(4):
+        account.arrived(0)
+    assert (account.room, account.must_advertise) == (-1, False)
+    account.arrived(1)
+    assert (account.room, account.must_advertise) == (0, True)
+
+
+def test_counts_of_control_messages_go_on_behind_32_bits() -> None:
+    account = ControlAccount(8, 8)
+    account.sent, account.taken = (1 << 32) + 3, (1 << 32) - 2
+    account.arrived(2)
+    assert account.taken == (1 << 32) + 2
+    with pytest.raises(ProtocolError):
+        account.arrived(4)

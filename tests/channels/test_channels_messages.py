@@ -23,7 +23,12 @@ def test_a_greeting_comes_back_as_it_was() -> None:
     greeting = Greeting(END, 64)
     data = greeting.encode()
     assert len(data) == m.GREETING_BYTES <= 48  # what RDMA CM leaves beside an instance number
-    assert Greeting.decode(data + bytes(26)) == greeting
+    assert Greeting.decode(data + bytes(26)) == Greeting.decode(data) == greeting
+
+
+@pytest.mark.parametrize("slots", [m.LEAST_CONTROL_SLOTS, m.MOST_CONTROL_SLOTS])
+def test_a_greeting_may_have_the_least_and_the_most_room(slots: int) -> None:
+    assert Greeting.decode(Greeting(END, slots).encode()).control_slots == slots
 
 
 @pytest.mark.parametrize(

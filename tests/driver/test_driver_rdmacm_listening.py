@@ -315,6 +315,9 @@ def test_who_comes_to_a_device_that_has_gone_is_told(make, device):
     second.bind(of_gid(HERE))
     event = first.channel.next_event(0)
     assert (event.kind, event.identifier, second.state) == (events.DEVICE_REMOVAL, second, states.REMOVED)
+    for each in (first, second):
+        each.close()
+    assert not first.channel._lost
 
 
 def test_who_closes_lets_go_of_port_connection_and_device(make, device):

@@ -591,6 +591,19 @@ def test_an_answer_from_another_address_is_dropped(network):
     assert network.managers[0].counters["drops_unmatched"] == 1
 
 
+def test_an_answer_to_a_peers_question_is_nobodys(network):
+    network.listen()
+    resolve(network)
+    network.arrive()
+    asked = network.programs[1].take()
+    network.managers[1].receive(m.encode(m.SidrRep(asked.number), 1), network.address(0), 0)
+    assert not network.programs[1].events
+    assert network.managers[1].counters["drops_unmatched"] == 1
+    network.managers[1].answer(network.programs[1], asked.number, m.SidrRep(qpn=5))
+    network.arrive()
+    assert network.programs[0].take().message.qpn == 5
+
+
 # loss
 
 

@@ -1,6 +1,7 @@
 """Peers that die, and forgers, in every state of a connection; every field of every message at its ends."""
 
 import errno
+import random
 from dataclasses import fields, replace
 
 import pytest
@@ -10,6 +11,7 @@ from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
 from softhca.management.cm.elements import NEVER_NS
+from softhca.management.cm.tables import MAX_LISTENERS, Tables
 
 HOUR_NS = 3600 * 10**9
 REACHED = {
@@ -269,3 +271,13 @@ def test_a_request_that_was_answered_makes_no_room_at_its_listener(answer):
     assert program.events == []
     states = {network.state(1, number) for number in numbers}
     assert states == {"reply": {s.REP_SENT}, "destroy": {""}}.get(answer, {s.CLOSED})
+
+
+def test_a_port_has_so_many_listeners_and_no_more():
+    tables, program = Tables(random.Random(1)), Network().programs[0]
+    listeners = [tables.listen(program, service, 1) for service in range(MAX_LISTENERS)]
+    with pytest.raises(OSError, match="listeners at most") as refused:
+        tables.listen(program, MAX_LISTENERS, 1)
+    assert refused.value.errno == errno.ENOMEM
+    tables.close_listener(listeners[0])
+    tables.listen(program, MAX_LISTENERS, 1)

@@ -225,6 +225,22 @@ def test_nobody_answers():
     assert (told.kind, told.status) == (e.PATH_ANSWER, CM_PATH_NO_ANSWER)
     assert network.names() == ["Lap"] * 16
     assert network.state(0, numbers[0]) == connection_states.ESTABLISHED
+    network.managers[0].load_path(network.programs[0], numbers[0], LAP, network.now)
+    while network.step():
+        pass
+    assert network.names() == ["Lap"] * 32  # with all retries again
+
+
+def test_who_has_proposed_refuses_each_copy_of_the_peers_proposal_and_keeps_to_its_own():
+    cell = Cell(s.PROPOSED, 0)
+    lap, transaction_id = cell.lap(6)
+    foreign = replace(lap, alternate_local_gid=ELSEWHERE)
+    for _ in range(2):
+        cell.take((foreign, transaction_id))
+        sent = message(cell.network)
+        assert (sent[0], sent[1].ap_status) == (transaction_id, m.APR_REJECTED)
+    assert cell.connection.proposed.gid == LAP.alternate_remote_gid
+    assert cell.program.events == []
 
 
 def test_both_propose_at_once_and_both_are_refused():
