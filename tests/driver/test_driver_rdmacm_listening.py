@@ -286,6 +286,15 @@ def test_the_end_of_a_time_wait_is_told_once_and_after_the_end(make, device):
     assert owner.state == states.CLOSED
 
 
+def test_who_was_asked_and_whose_time_wait_is_over_has_nobody_to_answer(make, device):
+    owner = connected(make, device)
+    device.channel.queue_event(answer(cm.CM_DISCONNECT_REQUEST, 101), answer(cm.CM_TIMEWAIT_OVER, 101))
+    assert [owner.channel.next_event(0).kind for _ in range(2)] == [events.DISCONNECTED, events.TIMEWAIT_EXIT]
+    before = len(device.channel.sent)
+    owner.connection.disconnect()
+    assert (device.channel.sent[before:], owner.state) == ([], states.CLOSED)
+
+
 def test_a_reason_of_the_peers_is_no_errno(make, device):
     owner = connected(make, device)
     device.channel.queue_event(answer(cm.CM_DISCONNECTED, 101, status=28))
