@@ -308,3 +308,34 @@ def test_as_many_requests_are_under_way_as_the_queue_has_places(awkward, entries
     assert a.done() == [(k, 0) for k in range(entries)]
     a.request(wqe.RDMA_WRITE, 8, 99)
     assert a.settle() == [PSN + entries]
+
+
+@pytest.mark.parametrize("opcode", [wqe.RDMA_READ, wqe.ATOMIC_FETCH_AND_ADD])
+def test_what_has_an_answer_of_its_own_has_asked_for_one(awkward, opcode):
+    """So nothing goes beyond a full window to ask for another."""
+    a = awkward()
+    window = a.qp.flow.window
+    others = window.limit_bytes - 1_400
+    window.charge(others)
+    for each, size in ((opcode, 8), (wqe.RDMA_WRITE, 200)):
+        a.p.left.post(each, [a.local.sge(0, size)], remote=a.remote, ring=False)
+    a.qp.doorbell(a.p.now)
+    assert a.settle() == [10]
+    window.give_up(others)
+    assert a.settle() == [11]
+
+
+def test_an_answer_to_what_went_before_the_going_back_counts_while_only_a_part_has_gone_again(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 4 * PMTU)
+    a.settle()
+    window = a.qp.flow.window
+    a.hear(10, SEQUENCE)
+    others = window.limit_bytes - window.in_flight_bytes - PMTU - 1_400
+    window.charge(others)
+    again = a.settle()
+    assert again[0] == 10
+    assert len(again) < 4
+    a.hear(13)
+    assert a.done() == [(0, 0)]
+    window.give_up(others)

@@ -4,9 +4,10 @@ import pytest
 
 from softhca.memory.regions import LOCAL_WRITE, MW_BIND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import cqe, wqe
+from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.testing.transport_node import PD
 from softhca.testing.transport_pair import Faults
-from softhca.transport.states import ERR, RTS, SQE, UC
+from softhca.transport.states import ERR, RTS, SQD, SQE, UC
 from softhca.wire import opcodes
 
 RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
@@ -85,6 +86,22 @@ def test_binds_and_invalidations_wait_for_what_stands_before_them_and_hold_what_
     assert [valid for way, valid in seen if way == "ba"] == [False, True, False]
     assert target.data[:3] == b"123"
     assert w.region.region.bound_windows == 0
+
+
+def test_a_queue_whose_last_request_is_never_sent_tells_that_it_is_drained(pair):
+    """It ends in a turn, and not by an answer."""
+    p = pair()
+    w, target = Window(p), p.left.region(64)
+    p.right.post(wqe.RDMA_WRITE, inline=b"1", remote=target, wr_id=1, ring=False)
+    w.post(byte=0x42, wr_id=2)
+    while p.transmit(p.b):
+        pass
+    assert p.right.qp.modify({"qp_state": SQD, "en_sqd_async_notify": 1}, p.now) == 0
+    assert p.right.qp.query()["sq_draining"] == 1
+    p.run()
+    assert [(c.wr_id, c.status) for c in p.right.sent()] == [(1, 0), (2, 0)]
+    assert p.right.qp.query()["sq_draining"] == 0
+    assert p.b.events == [(EVENT_SQ_DRAINED, p.right.number)]
 
 
 def test_credits_do_not_count_what_is_not_sent(pair):
