@@ -5,7 +5,7 @@ import pytest
 
 from softhca.queues import cqe, wqe
 from softhca.testing.transport_pair import Faults
-from softhca.transport.conditions import NOT_READY, UNPLACED
+from softhca.transport.conditions import NOT_READY, STALLED, UNPLACED
 from softhca.transport.credits import CREDITS, INVALID
 from softhca.transport.states import ERR, RTS
 from softhca.wire import opcodes as op
@@ -339,3 +339,57 @@ def test_an_answer_to_what_went_before_the_going_back_counts_while_only_a_part_h
     a.hear(13)
     assert a.done() == [(0, 0)]
     window.give_up(others)
+
+
+def test_a_loss_narrows_the_window_and_a_refusal_does_not(awkward):
+    a = awkward()
+    window = a.qp.flow.window
+    a.request(wqe.RDMA_WRITE, 2 * PMTU)
+    a.settle()
+    before = window.limit_bytes
+    a.hear(10, RNR)
+    assert (window.limit_bytes, window.losses) == (before, 0)
+    a.wait()
+    a.settle()
+    a.hear(11, SEQUENCE)
+    assert (window.limit_bytes, window.losses) == (max(window.minimum_bytes, before // 2), 1)
+
+
+def test_who_waits_for_room_with_nothing_in_flight_any_more_tries_one_packet_in_time(awkward):
+    """Its last answer has come while others had the window, and they hear nothing."""
+    a = awkward()
+    window = a.qp.flow.window
+    a.request(wqe.RDMA_WRITE, 8)
+    assert a.settle() == [10]
+    others = window.limit_bytes
+    window.charge(others)
+    a.request(wqe.RDMA_WRITE, 8, 1)
+    assert a.settle() == []
+    a.hear(10)
+    assert a.settle() == []
+    deadline = a.sender.retry.deadline_ns
+    assert deadline > a.p.now
+    a.p.now = deadline
+    a.qp.flow.expire(a.p.now)
+    assert a.settle() == [11]
+    window.give_up(others)
+
+
+def test_turns_that_a_stalled_sender_gets_do_not_lengthen_its_wait(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 8)
+    assert a.settle() == [10]
+    a.qp.flow.window.on_stall()
+    a.request(wqe.RDMA_WRITE, 8, 1)
+    assert a.settle() == []
+    assert a.sender.condition == STALLED
+    until = a.sender.stalled_until_ns
+    assert until < a.sender.retry.deadline_ns
+    assert a.p.a.deadlines[a.qp.flow] <= until, "whatever else it waits for"
+    for _ in range(3):
+        a.p.now += (until - a.p.now) // 2
+        a.p.a.schedule(a.qp.flow)
+        assert a.settle() == []
+    a.p.now = until
+    a.qp.flow.expire(until)
+    assert a.settle() == [11]
