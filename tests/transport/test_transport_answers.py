@@ -393,3 +393,16 @@ def test_turns_that_a_stalled_sender_gets_do_not_lengthen_its_wait(awkward):
     a.p.now = until
     a.qp.flow.expire(until)
     assert a.settle() == [11]
+
+
+def test_a_new_path_does_not_end_the_delay_of_a_refusal(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 8)
+    a.settle()
+    a.hear(10, RNR)
+    deadline = a.sender.retry.deadline_ns
+    a.sender.path_changed(a.p.now)
+    assert a.settle() == []
+    assert (a.sender.condition, a.sender.retry.deadline_ns) == (NOT_READY, deadline)
+    a.wait()
+    assert a.settle() == [10]

@@ -62,6 +62,13 @@ def test_request_that_does_not_ask_is_acknowledged_with_the_next_one(peer):
     assert answers(peer) == [(op.RC_ACKNOWLEDGE, 101, 0)]
 
 
+def test_an_acknowledgement_that_has_not_gone_yet_is_for_what_comes_meanwhile_too(peer):
+    """Though that does not ask."""
+    write(peer, 100)
+    write(peer, 101, ack=False)
+    assert answers(peer) == [(op.RC_ACKNOWLEDGE, 101, 0)]
+
+
 def test_gap_is_told_once_and_again_only_after_an_expected_packet(peer):
     write(peer, 102)
     is_nak(answers(peer), 0x60, 100)

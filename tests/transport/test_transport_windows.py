@@ -363,3 +363,29 @@ def test_loss_does_not_change_what_binding_means(pair):
     assert statuses(p.right.sent()) == [0] * 20
     assert w.region.data[:40_000] == b"\6" * 40_000
     assert users(w) == 0
+
+
+@pytest.mark.parametrize("bound_again", [False, True])
+def test_the_result_of_an_atomic_is_not_given_again_when_its_key_was_withdrawn_since(pair, bound_again):
+    """Though the same key gives the same rights again."""
+    p = pair()
+    w = Window(p).bind(byte=7)
+    key, fields = w.key, {"va": w.va, "rkey": w.key, "swap_add": 5}
+    p.forge(opcodes.RC_FETCH_ADD, 0, **fields)
+    p.run()
+    p.forge(opcodes.RC_FETCH_ADD, 0, **fields)
+    p.run()
+    answers = [row["opcode"] for row in p.decoded("ba")]
+    assert answers == [opcodes.RC_ATOMIC_ACKNOWLEDGE] * 2
+    invalidate(p.right, key)
+    p.run()
+    if bound_again:
+        w.post(byte=7)
+        p.run()
+        assert w.key == key
+        assert w.window.valid
+    p.forge(opcodes.RC_FETCH_ADD, 0, **fields)
+    p.run()
+    assert p.right.qp.state == ERR
+    assert p.decoded("ba")[-1]["syndrome"] == 0x62
+    assert int.from_bytes(w.region.data[:8], "little") == 5
