@@ -8,6 +8,7 @@ from softhca.testing.transport_pair import Faults
 from softhca.transport.conditions import NOT_READY, STALLED, UNPLACED
 from softhca.transport.credits import CREDITS, INVALID
 from softhca.transport.states import ERR, RTS
+from softhca.transport.window import DestinationWindow
 from softhca.wire import opcodes as op
 
 PSN, PMTU = 10, 256
@@ -406,3 +407,22 @@ def test_a_new_path_does_not_end_the_delay_of_a_refusal(awkward):
     assert (a.sender.condition, a.sender.retry.deadline_ns) == (NOT_READY, deadline)
     a.wait()
     assert a.settle() == [10]
+
+
+@pytest.mark.parametrize("stalled", [False, True])
+def test_who_waits_in_the_window_of_a_former_path_goes_on_in_that_of_the_new_one(awkward, stalled):
+    a = awkward()
+    window = a.qp.flow.window
+    if stalled:
+        a.request(wqe.RDMA_WRITE, 8)
+        assert a.settle() == [10]
+        window.on_stall()
+    window.charge(window.limit_bytes)  # others have it
+    a.request(wqe.RDMA_WRITE, 8, 1)
+    assert a.settle() == []
+    a.sender.leave_window()
+    a.qp.flow.window = DestinationWindow()
+    assert a.settle() == [11 if stalled else 10]
+    assert not window.waiters
+    assert window.watcher is None
+    window.give_up(window.in_flight_bytes)
