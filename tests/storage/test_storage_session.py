@@ -210,6 +210,29 @@ def test_an_abort_that_comes_too_late_or_names_nobody_is_done() -> None:
     assert only(host).tag == 3
 
 
+@pytest.mark.parametrize("function", [srp.ABORT_TASK, srp.ABORT_TASK_SET])
+def test_an_abort_is_for_the_tasks_of_the_unit_that_it_names(function: int) -> None:
+    disks, (host,) = scene(disks=2)
+    host.memory[:512] = b"x" * 512
+    host.session.receive(writing(0, 1, 1))
+    host.session.receive(writing(0, 1, 2, lun=srp.lun_of(1)))
+    host.collect()
+    host.session.receive(managing(function, 3, 1, lun=1))
+    assert sorted(each.tag for each in host.run()) == ([1, 2, 3] if function == srp.ABORT_TASK else [1, 3])
+    assert disks[0].data[:512] == b"x" * 512
+    assert any(disks[1].data) is (function == srp.ABORT_TASK)
+
+
+def test_a_tag_is_not_used_again_before_its_task_management_is_answered() -> None:
+    _, (host,) = scene()
+    host.session.receive(writing(0, 1, 1))
+    host.collect()
+    host.session.receive(managing(srp.ABORT_TASK, 2, 1))
+    assert not host.session.ending
+    host.session.receive(reading(0, 1, 2))
+    assert logout_of(host) == srp.LOGOUT_NO_REASON
+
+
 @pytest.mark.parametrize(
     ("function", "lun", "code"),
     [
@@ -357,6 +380,27 @@ def test_more_tasks_than_buffers_wait_for_one() -> None:
     assert [each.kind for each in host.under_way] == [session.WRITE, session.SEND] * LIMIT
     host.run()
     assert disk.data[:512] == b"x" * 512
+
+
+def test_tasks_that_need_a_buffer_begin_in_their_order_and_hold_those_behind_them() -> None:
+    """Also one that needs none, and is not ordered."""
+    _, (host,) = scene()
+    for tag in range(LIMIT):
+        host.session.receive(reading(0, 1, tag, at=8192))
+    host.session.receive(reading(1, 1, 50, at=16_384))
+    host.session.receive(command(bytes(6), 51))
+    host.collect()
+    assert [each.kind for each in host.under_way] == [session.WRITE, session.SEND] * LIMIT
+    assert [each.tag for each in host.run()] == [*range(LIMIT), 50, 51]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_no_more_is_moved_than_a_buffer_of_the_target_holds(blocks: int) -> None:
+    (disk,), (host, _) = scene(hosts=2, most_bytes=1024)
+    host.memory[: 512 * blocks] = b"x" * 512 * blocks
+    host.session.receive(writing(0, blocks, 1))
+    host.run()
+    assert disk.data.count(b"x") == (512 * blocks if blocks < 3 else 0)
 
 
 @pytest.mark.parametrize(
