@@ -37,6 +37,7 @@ HOSTILE = {
     "wrong icrc": ("icrc", lambda d, e, q: d[:-1] + bytes([d[-1] ^ 1])),
     "payload changed": ("icrc", lambda d, e, q: d[:30] + bytes([d[30] ^ 0x80]) + d[31:]),
     "no header": ("truncated", lambda d, e, q: d[:8]),
+    "a header without an icrc": ("truncated", lambda d, e, q: d[:12]),
     "not whole words": ("length", lambda d, e, q: d + b"x"),
     "nothing but a header": ("icrc", lambda d, e, q: d[:16]),
 }
@@ -209,6 +210,16 @@ def test_a_jump_of_the_identification_costs_one_packet(target):
     assert not send_identified(world, left, right, qp, 101, 30_000)
     assert send_identified(world, left, right, qp, 101, 30_001)
     assert send_identified(world, left, right, qp, 102, 30_002)
+
+
+def test_a_jump_that_was_believed_is_no_reason_to_believe_another_one_later(target):
+    world, left, right, qp = target
+    assert send_identified(world, left, right, qp, 100, 5000)
+    assert not send_identified(world, left, right, qp, 101, 30_000)
+    for psn, identification in enumerate((30_001, 34_000, 38_000, 42_000), 101):
+        assert send_identified(world, left, right, qp, psn, identification)
+    assert not send_identified(world, left, right, qp, 105, 30_002)
+    assert send_identified(world, left, right, qp, 105, 42_001)
 
 
 def test_flows_of_one_sender_count_together(target):

@@ -115,8 +115,9 @@ def test_who_sends_one_beyond_the_window_keeps_its_place_in_the_queue(silent, op
     send_all(p)
     flows = [end.qp.flow for end in p.lefts]
     assert list(window.waiters) == flows
-    p.lefts[1].qp.send_engine().probe = True
-    p.a.schedule(flows[1])
+    assert p.decoded("ab") == []
+    p.now = p.lefts[1].qp.send_engine().retry.deadline_ns  # nothing was heard for so long
+    flows[1].expire(p.now)
     send_all(p)
     assert len(p.decoded("ab")) == 1
     assert list(window.waiters) == flows
