@@ -210,6 +210,16 @@ def test_an_abort_that_comes_too_late_or_names_nobody_is_done() -> None:
     assert only(host).tag == 3
 
 
+def test_what_waited_for_an_aborted_command_begins_at_once() -> None:
+    _, (host,) = scene()
+    host.session.receive(writing(0, 1, 1))
+    host.session.receive(writing(1, 1, 2, at=512, task_attribute=srp.ORDERED))
+    host.session.receive(writing(2, 1, 3, at=1024))
+    host.session.receive(managing(srp.ABORT_TASK, 4, 2))
+    host.collect()
+    assert sorted(each.task.command.tag for each in host.under_way if each.kind == session.READ) == [1, 3]
+
+
 @pytest.mark.parametrize("function", [srp.ABORT_TASK, srp.ABORT_TASK_SET])
 def test_an_abort_is_for_the_tasks_of_the_unit_that_it_names(function: int) -> None:
     disks, (host,) = scene(disks=2)
@@ -407,6 +417,7 @@ def test_no_more_is_moved_than_a_buffer_of_the_target_holds(blocks: int) -> None
     "message",
     [
         command(scsi.read_10(0, 1), 1, b"", in_format=1),
+        command(bytes(6), 1, b"", additional_cdb_words=63),
         command(scsi.read_10(0, 1), 1, bytes(20), in_format=2),
         command(scsi.read_10(0, 1), 1, bytes(64), in_format=3),
         command(scsi.read_10(0, 1), 1, place(0, 512).encode(), in_format=1, additional_cdb_words=63),
