@@ -1,11 +1,15 @@
 """Enumerations: the names and values of libibverbs and librdmacm."""
 
 import importlib
+import json
 from enum import Enum, IntFlag
+from pathlib import Path
 
 import pytest
 
 from softhca.verbs import cm_enums, enums, libibverbs_enums, librdmacm_enums
+
+TABLE = json.loads((Path(__file__).parents[1] / "data" / "pyverbs" / "enums.json").read_text())
 
 # values of <infiniband/verbs.h>, taken from rdma-core's headers
 VALUES = {
@@ -117,6 +121,24 @@ VALUES = {
 def test_flat_names_have_libibverbs_values_in_both_modules(name: str, value: int) -> None:
     assert getattr(libibverbs_enums, name) == value
     assert getattr(enums, name) == value
+
+
+@pytest.mark.parametrize("module", TABLE["44"])
+def test_all_that_the_compiled_modules_have_is_there_with_its_value(module: str) -> None:
+    ours = importlib.import_module(f"softhca.verbs.{module}")
+    told = TABLE["44"][module]
+    assert len(told["flat"]) >= 30
+    assert {name: int(getattr(ours, name)) for name in told["flat"]} == told["flat"]
+    for kind, members in told["classes"].items():
+        assert {name: int(getattr(getattr(ours, kind), name)) for name in members} == members
+
+
+@pytest.mark.parametrize("module", TABLE["65"]["names"])
+def test_all_that_programs_of_the_newest_release_use_is_there(module: str) -> None:
+    ours = importlib.import_module(f"softhca.verbs.{module}")
+    assert [name for name in TABLE["65"]["names"][module] if not hasattr(ours, name)] == []
+    for kind, members in TABLE["65"]["members"][module].items():
+        assert [name for name in members if not hasattr(getattr(ours, kind), name)] == []
 
 
 def test_every_member_of_every_class_is_flat_too() -> None:

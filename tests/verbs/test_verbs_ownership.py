@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import random
 
 import pytest
 from verbs_fake_driver import OTHER_GID, FakeDriver, FakeRegistry
@@ -89,6 +90,31 @@ def test_dropping_the_last_reference_closes(context: Context, driver: FakeDriver
     assert [kind for kind, _ in driver.live] == ["pd"]
     del pd
     assert driver.live == []
+
+
+@pytest.mark.parametrize("way", ["dropped", "closed", "cycles"])
+def test_objects_may_go_in_any_order(context: Context, driver: FakeDriver, way: str) -> None:
+    """The device gets a user's end before that of what it uses, or refuses: nothing is ever refused."""
+    first = {"qp": ("srq", "cq", "pd"), "mr": ("pd",), "ah": ("pd",), "srq": ("pd",)}
+    for seed in range(30):
+        made = world(context)
+        order = random.Random(seed).sample(sorted(made), len(made))
+        driver.calls.clear()
+        while order:
+            each = made.pop(order.pop())
+            if way == "closed":
+                each.close()
+            elif way == "cycles":
+                ring: list[object] = [each]
+                ring.append(ring)
+                del ring
+        del each
+        gc.collect()
+        base.close_deferred()
+        assert driver.live == []
+        ends = [call[0].rpartition("_")[2] for call in driver.calls if call[0] != "free"]
+        assert sorted(ends) == ["ah", "cq", "mr", "pd", "qp", "srq"]
+        assert all(ends.index(user) < ends.index(used) for user in first for used in first[user])
 
 
 def test_a_child_keeps_its_parent_alive(context: Context, driver: FakeDriver) -> None:
