@@ -82,6 +82,8 @@ def test_older_and_newer_blocks_are_told_apart():
     terms = Terms()
     assert judged(terms, block_of(terms, 5, DATA, MESSAGE), sequence=69)[0] == STALE
     assert judged(terms, block_of(terms, 69, DATA, MESSAGE), sequence=5)[0] == OVERRUN
+    assert judged(terms, block_of(terms, 4, DATA, MESSAGE), sequence=5)[0] == STALE
+    assert judged(terms, block_of(terms, 6, DATA, MESSAGE), sequence=5)[0] == OVERRUN
 
 
 @every_hash

@@ -1,0 +1,70 @@
+"""What a journal's file holds at every moment at which its machine may stop."""
+
+import io
+
+import pytest
+
+from softhca.mailbox.journal import REWRITE_BYTES, Journal
+
+
+class Disk(io.BytesIO):
+    """A file whose writes reach the disk when they are flushed, and whose length changes at once; ``states``
+    are all that ever stood there since `begin`."""
+
+    def __init__(self, content=b""):
+        super().__init__(content)
+        self.there = content
+        self.states = []
+
+    def begin(self):
+        self.states = [self.there]
+
+    def flush(self):
+        self.there = self.getvalue()
+        self.states.append(self.there)
+
+    def truncate(self, size=None):
+        size = self.tell() if size is None else size
+        super().truncate(size)
+        self.there = self.there[:size]
+        self.states.append(self.there)
+        return size
+
+
+def what(journal):
+    """Numbers and outcomes of what is pending, and the last number."""
+    return sorted((each.number, each.begun, each.outcome) for each in journal.entries.values())
+
+
+@pytest.mark.parametrize("torn", [b"", b"\x01", b"\xff" * 100, bytes(40)])
+def test_what_is_noted_behind_a_torn_record_is_found_again(torn):
+    disk = Disk()
+    first = Journal(disk)
+    assert first.accept(5, b"first", 1)
+    journal = Journal(Disk(disk.getvalue() + torn))
+    assert journal.accept(6, b"second", 2)
+    journal.begin(6)
+    again = Journal(Disk(journal._file.getvalue()))
+    assert what(again) == [(5, False, None), (6, True, None)]
+    assert again.entries[6].message == b"second"
+    assert not again.accept(6, b"twice", 3)
+
+
+def test_a_journal_that_begins_anew_loses_nothing_wherever_its_machine_stops():
+    disk = Disk()
+    journal = Journal(disk)
+    for number in range(1, 5):
+        assert journal.accept(number, bytes(REWRITE_BYTES // 3), number)
+    journal.begin(2)
+    journal.end(3, b"outcome")
+    journal.end(1, b"")
+    before = len(disk.there)
+    disk.begin()
+    journal.outcome_sent(1)
+    assert len(disk.there) < before
+    assert len(disk.states) >= 4, "as it was, with the end of 1, begun anew, and cut"
+    left = [(2, True, None), (3, False, b"outcome"), (4, False, None)]
+    for state in disk.states[1:]:
+        found = Journal(Disk(state))
+        assert (what(found), found.last_number) == (left, 4)
+        assert not found.accept(4, b"again", 9)
