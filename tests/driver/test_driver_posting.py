@@ -16,6 +16,7 @@ from softhca.queues import wqe
 from softhca.queues.completion import CompletionQueue, pages_for
 from softhca.queues.cqe import CQE_BYTES
 from softhca.queues.ring import RingConsumer, RingLayout, plan
+from softhca.testing.ends import pair
 from softhca.verbs import enums as e
 from softhca.verbs.wc import WC
 from softhca.verbs.wr import SGE, RecvWR, SendWR
@@ -128,6 +129,31 @@ def test_inline_data_is_taken_when_it_is_posted():
     for sges in ([SGE(16, 33, 0)], [SGE(16, 1, 0), SGE(16, 0xFFFFFFFF, 0)]):  # what is not mapped is not read
         wr.sg_list = sges
         assert sends.poster.post_chain(wr) == errno.EINVAL
+
+
+@pytest.mark.parametrize(("length", "code"), [(32, 0), (33, errno.EINVAL), (100, errno.EINVAL)])
+def test_inline_data_has_up_to_the_most_bytes(length, code):
+    sends = Sends(max_sge=4, inline_bytes=32)
+    data = bytes(range(length))
+    assert sends.poster.post(wqe.SEND, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, [], data) == code
+    taken = sends.take()
+    assert (taken is None) is (code != 0)
+    if not code:
+        assert (taken.wr_id, taken.inline_bytes) == (7, 32)
+
+
+def test_what_was_written_of_a_chain_goes_although_the_rest_is_refused():
+    world, left, queue_pair, right, _ = pair()
+    left.memory[:8] = b"the good"
+    good = SendWR(5, num_sge=1, sg=[SGE(left.va, 8, left.key.lkey)], opcode=e.IBV_WR_RDMA_WRITE)
+    good.set_wr_rdma(right.key.rkey, right.va + 64)
+    good.following = SendWR(6, num_sge=1, sg=[SGE(left.va, 8, left.key.lkey)], send_flags=1 << 10)
+    with pytest.raises(DriverError) as caught:
+        queue_pair.post_chain(good)
+    assert caught.value.errno == errno.EINVAL
+    assert [(each.wr_id, each.status) for each in left.poll(1)] == [(5, 0)]
+    assert right.memory[64:72] == b"the good"
+    world.close()
 
 
 def test_receives_go_in_chains():
