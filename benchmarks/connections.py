@@ -71,7 +71,7 @@ class Ends:
         elif event.kind == cm.CM_DISCONNECTED:
             self.active.destroy(event.id)
             return 1
-        else:
+        elif event.kind != cm.CM_TIMEWAIT_OVER:  # which may come before the end was taken
             raise SystemExit(f"connection {event.id}: event {event.kind}, status {event.status}")
         return 0
 
