@@ -26,6 +26,7 @@ from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
 from softhca.management.cm.elements import NEVER_NS
+from softhca.management.cm.path_states import QUIET
 
 LOSS = 0.2
 EXPONENT = 8
@@ -149,9 +150,12 @@ class Walk:
             program.events.clear()
 
     def _propose(self, own: int, number: int) -> None:
-        """Now and then, where the connection is established."""
+        """Now and then, where the connection is established, and the peer waits for no answer to its own."""
         network = self.network
-        if self.dice.random() < 0.3 and network.state(own, number) == s.ESTABLISHED:
+        found = network.managers[own]._tables.find(number)
+        if self.dice.random() >= 0.3 or not isinstance(found, e.Connection):
+            return
+        if found.state == s.ESTABLISHED and found.path_state == QUIET:
             network.managers[own].load_path(network.programs[own], number, LAP, network.now)
             self.proposed[own] += 1
 

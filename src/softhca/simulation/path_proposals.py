@@ -28,6 +28,7 @@ from softhca.driver.connections import (
     CmQueuePair,
     CmWay,
 )
+from softhca.management.cm.messages import APR_IS_CURRENT
 from softhca.simulation.conditions import TIMEOUT
 from softhca.simulation.conversation_setting import LIMIT_NS, MAX_EVENTS
 from softhca.simulation.conversations import CM_RETRIES, CM_TIMEOUT, ENTRIES, SERVICE_ID
@@ -35,6 +36,7 @@ from softhca.simulation.failover import (
     ARRIVES,
     AWAY_NS,
     FAILURE_NS,
+    TIME_OUT_NS,
     FailoverSetting,
     MigratingEnd,
     Program,
@@ -113,8 +115,13 @@ class ProposingEnd(MigratingEnd):
             self.established = True
             self.rearm(2)
         elif event.kind == CM_PATH_REQUEST and event.alternate is not None:
+            if self._is_current(event.alternate):  # the peer has moved, and this side not yet
+                channel.answer_path(event.id, APR_IS_CURRENT)
+                return
             services.load_alternate(device, self.qp, event.alternate)
             channel.answer_path(event.id, 0)
+        elif event.kind == CM_PATH_ANSWER and event.status == APR_IS_CURRENT:
+            self._propose_later()
         elif event.kind == CM_PATH_ANSWER and event.status:
             self.fail(PROPOSED, f"the answer is {event.status}")
         elif event.kind == CM_PATH_ANSWER:
@@ -128,6 +135,19 @@ class ProposingEnd(MigratingEnd):
             self.over = True
         elif event.kind in (CM_REJECTED, CM_UNREACHABLE):
             self.fail(PARTED, f"event {event.kind}, status {event.status}")
+
+    def _is_current(self, way: CmWay) -> bool:
+        own = self.way(self.port)
+        return way.own_gid == own.own_gid if any(own.own_gid) else way.own_lid == own.own_lid
+
+    def _propose_later(self) -> None:
+        node = self.program.node
+
+        def again(_: object) -> None:
+            self.rearm(3 - self.port)
+            node.turn()
+
+        node.world.at(node.world.now + TIME_OUT_NS, again)
 
     @property
     def armed(self) -> bool:
