@@ -403,3 +403,50 @@ def test_a_word_is_put_into_the_windows_part_alone(world):
     assert window.put_word(window.va + 9, source) == -errno.EFAULT
     window.withdraw()
     assert window.put_word(window.va, source) == -errno.EACCES
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_a_copy_that_began_inside_of_a_window_ends_there(world, kind):
+    """The range was checked when the key was looked up; it is asserted again."""
+    window = world.window(kind)
+    assert world.bind(window, offset=8, length=16) == 0
+    scratch = bytearray(64)
+    place = primitives.address_of(scratch)
+    for move in (window.read, window.write):
+        assert move(window.va, place, 16) == 0
+        assert move(window.va + 4, place, 13) == -errno.EFAULT
+        assert move(window.va + 16, place, 0) == 0
+        assert move(window.va + 17, place, 0) == -errno.EFAULT
+
+
+def test_a_fast_region_that_ends_gives_its_entries_back(world):
+    free = world.tpt.free_entries
+    fast = world.windows.allocate_fast(3, PD, 7, world.host.address_map)
+    assert world.tpt.free_entries == free - 7
+    world.windows.deallocate(fast)
+    assert world.tpt.free_entries == free
+
+
+def test_a_region_that_goes_unbinds_its_windows_and_no_others(world):
+    other = world.over(BINDABLE, va=0x50_0000)
+    mine, theirs = world.window(1), world.window(2)
+    assert world.bind(mine) == 0
+    assert world.bind(theirs, lkey=other.key, va=other.va) == 0
+    world.windows.forget_region(world.region)
+    assert (mine.valid, theirs.valid) == (False, True)
+    assert (world.region.bound_windows, other.bound_windows) == (0, 1)
+    world.windows.forget_region(other)
+    assert not theirs.valid
+
+
+def test_a_region_counts_each_window_that_is_bound_to_it(world):
+    windows = [world.window(1) for _ in range(3)]
+    for count, each in enumerate(windows, 1):
+        assert world.bind(each) == 0
+        assert world.region.bound_windows == count
+    for each in windows[:2]:
+        world.windows.deallocate(each)
+    with pytest.raises(OSError, match="1 memory windows"):
+        world.table.deregister(world.region)
+    world.windows.deallocate(windows[2])
+    world.table.deregister(world.region)
