@@ -49,17 +49,18 @@ from softhca.transport.migration import ARMED
 LOOK_NS = 2 * FAILURE_NS
 """How often it is looked whether all connections have got so far."""
 MOST_LOOKS = 500
+MOST_REFUSED = 20
 PROPOSED = "a path that is proposed is answered, and loaded on both sides"
 PARTED = "a connection ends on both sides, along the path that is left"
 
 
 class ProposingEnd(MigratingEnd):
-    """One end of connection ``index``; ``active``: it has asked, ``proposes``: it proposes paths, ``closes``:
-    it disconnects.  ``id`` is its connection; ``over``: that has ended.
+    """One end of connection ``index``; ``active``: it has asked, ``proposes``: it proposes paths, of which
+    so many were ``refused``, ``closes``: it disconnects.  ``id`` is its connection; ``over``: that has ended.
     """
 
     program: ProposingProgram
-    index = id = 0
+    index = id = refused = 0
     active = proposes = closes = established = over = False
 
     def connect(self) -> None:
@@ -141,11 +142,16 @@ class ProposingEnd(MigratingEnd):
         return way.own_gid == own.own_gid if any(own.own_gid) else way.own_lid == own.own_lid
 
     def _propose_later(self) -> None:
-        node = self.program.node
+        node, device = self.program.node, self.program.device
+        self.refused += 1
+        if self.refused > MOST_REFUSED:
+            self.fail(PROPOSED, "the peer does not leave its path")
+            return
 
         def again(_: object) -> None:
-            self.rearm(3 - self.port)
-            node.turn()
+            if device.alive and not self.over:
+                self.rearm(3 - self.port)
+                node.turn()
 
         node.world.at(node.world.now + TIME_OUT_NS, again)
 
