@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Prints a script.  bash: softhca completion bash > "
         "~/.local/share/bash-completion/completions/softhca.  zsh: the same as _softhca in a folder of "
-        "fpath.  For this shell alone: eval \"$(softhca completion bash)\"."
+        'fpath.  For this shell alone: eval "$(softhca completion bash)".'
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
@@ -30,13 +30,34 @@ def run(args: argparse.Namespace) -> int:
     import shtab
 
     from softhca.cli.main import build_parser
+    from softhca.simulation.scenarios import SCENARIOS
 
     parser = build_parser(*COMMANDS)
-    for action in actions_of(parser):
+    for action in list(actions_of(parser)):
         if action.type is Path or action.nargs == argparse.REMAINDER:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif action.dest == "scenario":
+            action.choices = tuple(SCENARIOS)
+        tell_help_lines(action)
+        if args.shell == "zsh":
+            mask_colons(action)
     sys.stdout.write(shtab.complete(parser, args.shell))
     return 0
+
+
+def tell_help_lines(action: argparse.Action) -> None:
+    """Beside a command stands the line that ``--help`` has of it, not its whole description."""
+    lines = {choice.dest: choice.help for choice in getattr(action, "_choices_actions", [])}
+    for name, below in subparsers_of(action).items():
+        below.description = lines.get(name) or below.description
+
+
+def mask_colons(action: argparse.Action) -> None:
+    """Words with a colon, where zsh would take it for the end of a field."""
+    if isinstance(action.metavar, str):
+        action.metavar = action.metavar.replace(":", "\\:")
+    if action.choices and not isinstance(action.choices, dict):
+        action.choices = tuple(str(choice).replace(":", "\\:") for choice in action.choices)
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
