@@ -60,6 +60,7 @@ HOT = {
     "memory": "regions",
     "queues": "completion cqe doorbells ring wqe",
     "runtime": "loop same_host_ring transmitter turn_lock",
+    "sockets": "memory_management stream stream_receiving stream_sending stream_state work_requests",
     "transport": "acknowledgement datagram execution queue_pair_flow receiving replies requester responder "
                  "same_host_source scatter segmentation sending unreliable unreliable_receiver window",
     "wire": "arriving build burst icrc packet_view psn",
@@ -68,6 +69,7 @@ WARM = {
     "adapter": "admission timers",
     "fabric.switching": "arbitration credits end_node events packet port switch transmit_queues",
     "runtime": "doorbell_batching poll_back_off processor sleeper",
+    "sockets": "poll_budget",
     "transport": "retry xrc",
 }
 SHARED = "softhca._cyutility"

@@ -51,7 +51,7 @@ def receiver(kind: str, size: int) -> None:
         while count := connection.recv_into(buffer):
             total += count
     stream = getattr(connection, "stream", None)
-    copied = total if stream is None else stream.copied_bytes
+    copied = total if stream is None else stream.receiver.copied_bytes
     connection.sendall(json.dumps({"total": total, "copied": copied}).encode())
     connection.close()
 

@@ -67,7 +67,7 @@ def stream(choices: Choices) -> None:
         except ProtocolError:
             assert (state.own.tail, state.own.available, state.peers.head) == before
         own, peers = state.own, state.peers
-        assert 0 <= own.available <= own.tail - own.head <= POOL
+        assert 0 <= own.available <= own.tail - own.head() <= POOL
         assert 0 <= own.held <= POOL
         assert 0 <= peers.free <= POOL
         assert peers.room() <= POOL

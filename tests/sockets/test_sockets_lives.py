@@ -20,22 +20,21 @@ from softhca.sockets import completion_thread, devices
 from softhca.sockets.hub import HUB
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
+from softhca.sockets.stream_sending import Sender
 from softhca.sockets.upgrade import Upgrade
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
 
 
-def test_who_may_change_its_memory_is_waited_for(
-    connected: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_may_change_its_memory_is_waited_for(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """No completion is seen before the sender waits for one."""
     one, _ = connected()
     held: list[int] = []
     waits: list[bool] = []
-    retire, wait = Stream._retire, Stream.wait
+    retire, wait = Sender.retire, Stream.wait
 
-    def hold(self: Stream, number: int) -> None:
+    def hold(self: Sender, number: int) -> None:
         if waits:
             retire(self, number)
         else:
@@ -45,11 +44,11 @@ def test_who_may_change_its_memory_is_waited_for(
         waits.append(ready())
         with self._guard:
             for number in held:
-                retire(self, number)
+                retire(self.sender, number)
         held.clear()
         return wait(self, ready, deadline_s)
 
-    monkeypatch.setattr(Stream, "_retire", hold)
+    monkeypatch.setattr(Sender, "retire", hold)
     monkeypatch.setattr(Stream, "wait", go_on)
     one.sendall(bytes(100_000))
     assert waits == []

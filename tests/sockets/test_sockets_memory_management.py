@@ -96,14 +96,14 @@ def test_no_byte_is_lost_overwritten_or_given_twice(actions: list[tuple[str, int
 
 def test_whole_pages_begin_with_the_next_byte() -> None:
     own = RecordA(POOL)
-    own.arrived(Notification(DATA, 10000))
+    own.arrived(10000)
     assert own.whole_pages(10000) == (0, 8192)
     assert own.whole_pages(4095) is None
     own.take(1)
     assert own.whole_pages(9999) is None
     own.take(9999)
     assert own.whole_pages(0) is None
-    own.arrived(Notification(DATA, 4096, aligned=True))
+    own.arrived(4096, aligned=True)
     assert own.whole_pages(4096) == (12288, 4096)
     assert own.free == 4096 + 8192  # what was skipped is free with what was read
     own.take(4096)
@@ -112,18 +112,18 @@ def test_whole_pages_begin_with_the_next_byte() -> None:
 
 def test_a_peer_cannot_write_more_than_it_was_told() -> None:
     own = RecordA(POOL)
-    own.arrived(Notification(DATA, POOL))
+    own.arrived(POOL)
     own.take(POOL)
     with pytest.raises(ProtocolError):  # read, but not told yet
-        own.arrived(Notification(DATA, 1))
+        own.arrived(1)
     assert (own.tail, own.available) == (POOL, 0)
     assert own.credit() == (POOL, 1)
-    own.arrived(Notification(DATA, POOL))
+    own.arrived(POOL)
     own = RecordA(POOL)
     for _ in range(NOTIFICATIONS):
-        own.arrived(Notification(DATA, 1))
+        own.arrived(1)
     with pytest.raises(ProtocolError):
-        own.arrived(Notification(DATA, 1))
+        own.arrived(1)
 
 
 @pytest.mark.parametrize(("head", "count"), [(-1, 1), (99, 1), (201, 1), (150, 0), (150, 3)])
@@ -194,7 +194,7 @@ def test_a_request_says_who_asks() -> None:
 
 def test_what_is_held_is_granted_when_it_is_released_and_in_the_ring_s_order() -> None:
     own = RecordA(POOL)
-    own.arrived(Notification(DATA, POOL))
+    own.arrived(POOL)
     first, second = own.hold(4096), own.hold(4096)
     own.take(POOL - 8192)
     assert (own.free, own.held, own.credit()) == (0, 8192, None)

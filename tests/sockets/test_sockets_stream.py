@@ -18,6 +18,7 @@ from softhca.machine import primitives
 from softhca.sockets import shape
 from softhca.sockets.memory_processing import Page
 from softhca.sockets.protocol import CREDIT, DATA, Notification
+from softhca.sockets.stream_sending import MISSES, TRY_EACH
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
@@ -46,6 +47,11 @@ def read(end: sockets.socket, length: int) -> bytes:
         assert more, "the stream has ended"
         found += more
     return bytes(found)
+
+
+def read_bytes(end: sockets.socket, length: int) -> int:
+    """As `read`; how many."""
+    return len(read(end, length))
 
 
 @pytest.mark.parametrize("length", [1, 512, 513, 16384, 16385, 65536, 300_001])
@@ -77,7 +83,7 @@ def test_an_end_that_fails_tells_the_other(connected: Connect) -> None:
     assert stream is not None
     assert stream._requests is not None
     with stream._lock:
-        stream._requests.write(stream._next(0, None), [Page(0, 600, 0)], [(0, 600)], 7)
+        stream._requests.write(stream.sender.next(), [Page(0, 600, 0)], [(0, 600)], 7)
     with pytest.raises(ConnectionResetError):
         other.recv(1)
 
@@ -89,7 +95,7 @@ def test_memory_may_be_changed_once_send_has_returned(connected: Connect) -> Non
     one.sendall(data)
     data[:] = bytes(len(data))
     assert read(other, len(before)) == before
-    assert one.stream.direct_bytes == len(before)  # type: ignore[union-attr]
+    assert one.stream.sender.direct_bytes == len(before)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("length", "direct"), [(65536, 0), (65537, 65537)])
@@ -97,15 +103,42 @@ def test_what_is_copied_sooner_than_waited_for_is_copied(
     connected: Connect, length: int, direct: int
 ) -> None:
     one, other = connected()
+    sender = one.stream.sender  # type: ignore[union-attr]
+    for _ in range(MISSES):
+        assert sender.prompt
+        sender.judge(False)
+    assert not sender.prompt
     data = bytearray(pattern(length)[:length])
     before = bytes(data)
     one.sendall(data)
     data[:] = bytes(length)
     assert read(other, length) == before
-    assert one.stream.direct_bytes == direct  # type: ignore[union-attr]
+    assert one.stream.sender.direct_bytes == direct  # type: ignore[union-attr]
     one.sendall(before)
     assert read(other, length) == before
-    assert one.stream.direct_bytes == direct + length  # type: ignore[union-attr]
+    assert one.stream.sender.direct_bytes == direct + length  # type: ignore[union-attr]
+
+
+def test_memory_that_is_taken_at_once_is_not_copied(connected: Connect) -> None:
+    """As long as that has not been seen to fail, and after so many copies once more."""
+    one, other = connected()
+    sender = one.stream.sender  # type: ignore[union-attr]
+    data = bytearray(16385)
+    one.sendall(data)
+    assert sender.direct_bytes == read_bytes(other, 16385)
+    one.sendall(data[:16384])
+    assert sender.direct_bytes == read_bytes(other, 16384) + 1
+    for _ in range(MISSES):
+        sender.judge(False)
+    for _ in range(TRY_EACH - 1):
+        one.sendall(data)
+        read(other, 16385)
+    assert sender.direct_bytes == 16385
+    one.sendall(data)
+    read(other, 16385)
+    assert sender.direct_bytes == 2 * 16385
+    sender.judge(True)
+    assert sender.prompt
 
 
 def test_a_program_that_does_not_wait_may_change_its_memory_too(connected: Connect) -> None:
@@ -115,7 +148,7 @@ def test_a_program_that_does_not_wait_may_change_its_memory_too(connected: Conne
     sent = one.send(data)
     before, data[:] = bytes(data[:sent]), bytes(len(data))
     assert read(other, sent) == before
-    assert one.stream.direct_bytes == 0  # type: ignore[union-attr]
+    assert one.stream.sender.direct_bytes == 0  # type: ignore[union-attr]
 
 
 def test_pages_are_mapped_and_not_copied(connected: Connect) -> None:
@@ -127,18 +160,18 @@ def test_pages_are_mapped_and_not_copied(connected: Connect) -> None:
         one.sendall(data)
         assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == len(data)
         assert buffer[:] == data
-        assert (stream.copied_bytes, stream.mapped_bytes) == (0, len(data))
+        assert (stream.receiver.copied_bytes, stream.receiver.mapped_bytes) == (0, len(data))
         assert stream.held_bytes == len(data)
-        primitives.fill(stream._pool.address + 5, 0x5A, 1)  # the pool's page is the buffer's
+        primitives.fill(stream.receiver.pool.address + 5, 0x5A, 1)  # the pool's page is the buffer's
         assert buffer[5] == 0x5A
         buffer.release()
         assert buffer[5] == 0x5A
         assert stream.held_bytes == 0
-        primitives.fill(stream._pool.address + 5, 0xA5, 1)
+        primitives.fill(stream.receiver.pool.address + 5, 0xA5, 1)
         assert buffer[5] == 0x5A
         one.sendall(data[:10_000])
         read(other, 10_000)  # below the threshold, and no page buffer: copied
-        assert stream.copied_bytes == 10_000
+        assert stream.receiver.copied_bytes == 10_000
 
 
 def test_mapped_pages_stay_what_they_are_until_the_next_receive(connected: Connect) -> None:
@@ -185,8 +218,8 @@ def test_a_lent_view_is_the_pool_and_stops_the_sender(connected: Connect) -> Non
     one.settimeout(20)
     one.sendall(b"more")
     assert other.recv(10) == b"more"
-    assert other.stream.lent_bytes == 65536  # type: ignore[union-attr]
-    assert other.stream.copied_bytes == 4  # type: ignore[union-attr]
+    assert other.stream.receiver.lent_bytes == 65536  # type: ignore[union-attr]
+    assert other.stream.receiver.copied_bytes == 4  # type: ignore[union-attr]
 
 
 def test_lent_views_outlive_their_socket(connected: Connect) -> None:
@@ -363,7 +396,7 @@ def test_a_forged_notification_resets_the_connection(connected: Connect, said: i
     assert stream is not None
     assert stream._requests is not None
     with stream._lock:
-        stream._requests.notify(stream._next(0, None), said)
+        stream._requests.notify(stream.sender.next(), said)
     for end in (other, one):
         with pytest.raises(ConnectionResetError):
             end.recv(1)
@@ -375,7 +408,7 @@ def test_forged_credit_resets_the_connection(connected: Connect) -> None:
     assert stream is not None
     assert stream._requests is not None
     with stream._lock:
-        stream._requests.credit(stream._next(0, None), 1 << 40, 0, Notification(CREDIT).encode())
+        stream._requests.credit(stream.sender.next(), 1 << 40, 0, Notification(CREDIT).encode())
     for end in (other, one):
         with pytest.raises(ConnectionResetError):
             end.recv(1)
@@ -388,11 +421,11 @@ def test_a_peer_cannot_write_outside_its_pool(connected: Connect) -> None:
     assert stream is not None
     assert stream._requests is not None
     data = b"outside"
-    behind = other.stream._pool.address + 16384 + 16  # type: ignore[union-attr]
+    behind = other.stream.receiver.pool.address + 16384 + 16  # type: ignore[union-attr]
     before = primitives.bytes_at(behind, 100)
     with stream._lock:
         run = Page(primitives.address_of(memoryview(data), False), len(data), 0)
-        stream._requests.write(stream._next(0, None), [run], [(16384 + 16, len(data))], 7, inline=True)
+        stream._requests.write(stream.sender.next(), [run], [(16384 + 16, len(data))], 7, inline=True)
     with pytest.raises(ConnectionResetError):
         one.recv(1)
     assert primitives.bytes_at(behind, 100) == before

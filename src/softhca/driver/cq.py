@@ -23,8 +23,9 @@ __all__ = ["Completion", "CqHandle"]
 class CqHandle:
     """A completion queue: ``number``, ``entries``; ``on_event``, when set, is called at each of its events.
 
-    ``channel`` is the token of its completion channel, or None.  ``poll`` is
-    `CompletionPoller.poll`.  Any thread may call any method.
+    ``channel`` is the token of its completion channel, or None.  ``poll`` is `CompletionPoller.poll`;
+    ``waiting``, `CompletionPoller.waiting`, how many it would find now, without driving the engine.  Any
+    thread may call any method.
     """
 
     def __init__(
@@ -51,15 +52,12 @@ class CqHandle:
             layout, self._session, self._session.channel.progress, driver.queue_pair_failed
         )
         self.poll = self._poller.poll
+        self.waiting = self._poller.waiting
 
     def _make_ring(self, entries: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
         if entries < 1:
             raise DriverError(errno.EINVAL, f"a completion queue of {entries} entries cannot be")
         return self._session.make_ring(entries, entries * CQE_BYTES, self._allocator, CQ_RING)
-
-    def waiting(self) -> int:
-        """How many completions `poll` would find now; does not drive the engine."""
-        return self._poller.waiting()
 
     def drop(self, qp_num: int) -> None:
         """A queue pair was reset or destroyed: what it has completed so far is not polled any more."""

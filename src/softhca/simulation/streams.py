@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from softhca.driver.device import CqHandle, QpHandle
-from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.machine.primitives import address_of
 from softhca.memory.bits import PAGE_BYTES
 from softhca.simulation.arena import BASE_VA
@@ -24,7 +23,7 @@ from softhca.simulation.node import Node
 from softhca.sockets.memory_processing import Page
 from softhca.sockets.protocol import CREDIT, RECORD, RECORD_BYTES, Offer, ProtocolError
 from softhca.sockets.stream_state import StreamState
-from softhca.sockets.work_requests import INLINE_BYTES, WORK_REQUESTS, WorkRequests
+from softhca.sockets.work_requests import INLINE_BYTES, SIGNALED, WORK_REQUESTS, WorkRequests
 
 LOCAL, REMOTE_WRITE = 1, 2
 """ibv_access_flags"""
@@ -57,21 +56,6 @@ class Plan:
             dice.choice((600, 9_000, 40_000)),
             dice.choice((0, 2_000, LONGEST_PAUSE_NS)),
         )
-
-
-class _Poster:
-    """A queue pair as `WorkRequests` uses one."""
-
-    def __init__(self, handle: QpHandle) -> None:
-        self._handle = handle
-
-    def post_send(self, chain: SendRequest) -> None:
-        """Post a chain."""
-        self._handle.post_chain(chain)
-
-    def post_recv(self, chain: ReceiveRequest) -> None:
-        """Post a chain."""
-        self._handle.post_receives(chain)
 
 
 class StreamEnd:
@@ -116,7 +100,7 @@ class StreamEnd:
         )
         self.state.opened = True
         record = place.va + peer.expected.pool_bytes
-        self._requests = WorkRequests(_Poster(self.qp), place.va, place.rkey, record)  # type: ignore[arg-type]
+        self._requests = WorkRequests(self.qp, place.va, place.rkey, record)
         self._requests.receive(RECEIVES)
 
     # what happens
@@ -247,7 +231,8 @@ class StreamEnd:
             if not length:
                 break
             inline = length <= INLINE_BYTES
-            self._requests.write(self._next(), self._runs(length, inline), places, immediate, inline)
+            runs = self._runs(length, inline)
+            self._requests.write(self._next(), runs, places, immediate, SIGNALED, inline)
             self.sent += length
             worked = True
         return worked

@@ -250,9 +250,7 @@ class DatagramPort:
         slots = found.pages[:pages]
         if self._pool.map(slots[0] * PAGE_BYTES, size, address):
             return 0
-        self._mapped[slots[0]] = buffer.mapped(
-            buffer.offset_of(address), size, lambda: self.release(slots)
-        )
+        self._mapped[slots[0]] = buffer.mapped(buffer.offset_of(address), size, lambda: self.release(slots))
         self.mapped_bytes += size
         return size
 
@@ -315,9 +313,7 @@ class DatagramPort:
         if self._posted_sends + pages + 1 > DEPTH:
             return -1
         frozen = type(view.obj) is bytes
-        direct = bool(
-            total > self.settings.threshold_bytes and self._space.lkey and (frozen or blocking)
-        )
+        direct = bool(total > self.settings.threshold_bytes and self._space.lkey and (frozen or blocking))
         size = mtu_bytes(way.mtu)
         if not pages and total + HEADER_BYTES <= INLINE_BYTES:
             text = header + view
@@ -407,4 +403,3 @@ class DatagramPort:
         """In a forked child: it is the parent's."""
         self.failed = True
         self._pool.abandon()
-

@@ -17,13 +17,18 @@ What the owner has done with is written into the writer's record B, which moves 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
-from softhca.memory.bits import PAGE_BYTES
-from softhca.sockets.protocol import Notification, ProtocolError
+import cython
+
+from softhca.memory.bits import OFFSET_MASK, PAGE_BYTES
+from softhca.sockets.protocol import ProtocolError
 
 NOTIFICATIONS = 64
 """Notifications of data that the peer may have under way, or here and not yet told as taken."""
+
+_NOTIFICATIONS = cython.declare(cython.ulonglong, NOTIFICATIONS)
+_PAGE = cython.declare(cython.ulonglong, PAGE_BYTES)
+_OFFSET = cython.declare(cython.ulonglong, OFFSET_MASK)
 
 Piece = tuple[int, int]
 """Offset in the pool, and length."""
@@ -31,9 +36,16 @@ Piece = tuple[int, int]
 
 def pieces(position: int, length: int, pool_bytes: int) -> list[Piece]:
     """The one or two places of ``length`` bytes from ``position`` on."""
-    offset = position & (pool_bytes - 1)
-    first = min(length, pool_bytes - offset)
-    return [(offset, first)] if first == length else [(offset, first), (0, length - first)]
+    offset: cython.ulonglong = position & (pool_bytes - 1)
+    first: cython.ulonglong = pool_bytes - offset
+    if length <= first:
+        return [(offset, length)]
+    return [(offset, first), (0, length - first)]
+
+
+def _to_page(position: int) -> int:
+    """How far it is to the next page."""
+    return (_PAGE - (position & _OFFSET)) & _OFFSET
 
 
 class RecordA:
@@ -49,7 +61,6 @@ class RecordA:
         self._told_head = 0
         self._told_notifications = 0
 
-    @property
     def head(self) -> int:
         """The oldest position that is not done with."""
         if self._held:
@@ -59,44 +70,51 @@ class RecordA:
     @property
     def free(self) -> int:
         """Bytes that the peer may write, once it is told."""
-        return self.length - (self.tail - self.head)
+        return self.length - (self.tail - self.head())
 
     @property
     def held(self) -> int:
         """Bytes that the application holds."""
         return sum(end - start for start, end in self._held.items())
 
-    def arrived(self, said: Notification) -> None:
-        """The peer has written ``said.length`` bytes.  `ProtocolError` where it had no room for them, as it
-        was told, and then nothing changes.
+    def arrived(self, length: int, aligned: bool = False) -> None:
+        """The peer has written ``length`` bytes, from the next page on where ``aligned``.  `ProtocolError`
+        where it had no room for them, as it was told, and then nothing changes.
         """
-        start = self.tail
-        if said.aligned:
-            start += -start % PAGE_BYTES
-        if start + said.length - self._told_head > self.length:
-            raise ProtocolError(f"{said.length} bytes, of {self.length - self.tail + self._told_head} free")
-        if self.notifications + 1 - self._told_notifications > NOTIFICATIONS:
+        start: cython.ulonglong = self.tail
+        last: list[int]
+        if aligned:
+            start += _to_page(start)
+        if start + length - self._told_head > self.length:
+            raise ProtocolError(f"{length} bytes, of {self.length - self.tail + self._told_head} free")
+        if self.notifications + 1 - self._told_notifications > _NOTIFICATIONS:
             raise ProtocolError("more notifications than were granted")
-        self.tail = start + said.length
+        self.tail = start + length
         self.notifications += 1
-        self.available += said.length
-        last = self._segments[-1] if self._segments else None
-        if last is not None and last[1] == start:
-            last[1] = self.tail
-        else:
-            self._segments.append([start, self.tail])
+        self.available += length
+        if self._segments:
+            last = self._segments[len(self._segments) - 1]
+            if last[1] == start:
+                last[1] = self.tail
+                return
+        self._segments.append([start, self.tail])
 
-    def look(self, length: int) -> Iterator[Piece]:
+    def look(self, length: int) -> list[Piece]:
         """The places of the next ``length`` bytes, or of what there is."""
+        found: list[Piece] = []
+        taken: cython.ulonglong
         for start, end in self._segments:
             if not length:
-                return
+                break
             taken = min(length, end - start)
-            yield from pieces(start, taken, self.length)
+            found += pieces(start, taken, self.length)
             length -= taken
+        return found
 
     def take(self, length: int) -> None:
         """The next ``length`` bytes, which are there, are done with."""
+        taken: cython.ulonglong
+        first: list[int]
         self.available -= length
         while length:
             first = self._segments[0]
@@ -110,14 +128,23 @@ class RecordA:
         """The longest run of whole pages among the next ``length`` bytes that begins with the next byte and
         does not wrap; None where the next byte does not begin a page, or no page is whole.
         """
+        offset: cython.ulonglong
+        size: cython.ulonglong
         run = self.run(length)
-        if run is None or run[0] % PAGE_BYTES or run[1] < PAGE_BYTES:
+        if run is None:
             return None
-        return run[0], run[1] // PAGE_BYTES * PAGE_BYTES
+        offset, size = run
+        if offset & _OFFSET or size < _PAGE:
+            return None
+        return offset, size - (size & _OFFSET)
 
     def run(self, length: int) -> Piece | None:
         """The longest run among the next ``length`` bytes that does not wrap; None where there is none."""
-        return next(self.look(length), None)
+        if not self._segments or not length:
+            return None
+        start, end = self._segments[0]
+        offset: cython.ulonglong = start & (self.length - 1)
+        return offset, min(length, end - start, self.length - offset)
 
     def hold(self, length: int) -> int:
         """As `take` of a run, but the application keeps the bytes until it releases the position that is
@@ -136,9 +163,11 @@ class RecordA:
         """What to write into the peer's record B, where there is enough to tell, or anything and ``anyhow``;
         it counts as told.
         """
-        head, count = self.head, self.notifications
-        bytes_since, since = head - self._told_head, count - self._told_notifications
-        enough = bytes_since >= self.length // 4 or since >= NOTIFICATIONS // 4
+        head: cython.ulonglong = self.head()
+        count: cython.ulonglong = self.notifications
+        bytes_since: cython.ulonglong = head - self._told_head
+        since: cython.ulonglong = count - self._told_notifications
+        enough: cython.bint = bytes_since >= self.length // 4 or since >= _NOTIFICATIONS // 4
         if not (enough or (anyhow and (bytes_since or since))):
             return None
         self._told_head, self._told_notifications = head, count
@@ -164,14 +193,21 @@ class RecordB:
 
     def room(self, aligned: bool = False) -> int:
         """Bytes that one notification may tell of now, from the next page on where ``aligned``."""
-        if self.notifications - self._done >= NOTIFICATIONS:
+        if self.notifications - self._done >= _NOTIFICATIONS:
             return 0
-        return max(self.free - (-self.tail % PAGE_BYTES if aligned else 0), 0)
+        free: cython.ulonglong = self.length - (self.tail - self.head)
+        skipped: cython.ulonglong = _to_page(self.tail) if aligned else 0
+        return free - skipped if free > skipped else 0
+
+    @property
+    def presses(self) -> bool:
+        """Whether so many notifications are not answered that the peer should say soon what it has taken."""
+        return self.notifications - self._done >= _NOTIFICATIONS // 4
 
     def reserve(self, length: int, aligned: bool = False) -> list[Piece]:
         """Take ``length`` bytes, for which there is `room`: where they go."""
         if aligned:
-            self.tail += -self.tail % PAGE_BYTES
+            self.tail += _to_page(self.tail)
         found = pieces(self.tail, length, self.length)
         self.tail += length
         self.notifications += 1

@@ -27,7 +27,7 @@ MOST_DATA_BYTES = (1 << 28) - 1
 
 DATA, CREDIT, FIN, RESET = range(4)
 _KIND_SHIFT = 30
-_ALIGNED = 1 << 28
+ALIGNED = 1 << 28
 _ALONE = 1
 _CLOSED = 1
 
@@ -94,7 +94,7 @@ class Notification:
 
     def encode(self) -> int:
         """As the 32 bits of an immediate."""
-        value = self.length | (_ALIGNED if self.aligned else 0) if self.kind == DATA else int(self.closed)
+        value = self.length | (ALIGNED if self.aligned else 0) if self.kind == DATA else int(self.closed)
         return self.kind << _KIND_SHIFT | value
 
     @classmethod
@@ -103,9 +103,9 @@ class Notification:
         kind, value = immediate >> _KIND_SHIFT, immediate & (1 << _KIND_SHIFT) - 1
         if kind == DATA:
             length = value & MOST_DATA_BYTES
-            if not length or value & ~(MOST_DATA_BYTES | _ALIGNED):
+            if not length or value & ~(MOST_DATA_BYTES | ALIGNED):
                 raise ProtocolError(f"an immediate of {immediate:#x}")
-            return cls(DATA, length, bool(value & _ALIGNED))
+            return cls(DATA, length, bool(value & ALIGNED))
         if value & ~_CLOSED or (value and kind != FIN):
             raise ProtocolError(f"an immediate of {immediate:#x}")
         return cls(kind, closed=bool(value))

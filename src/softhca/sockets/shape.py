@@ -269,8 +269,8 @@ class socket(DatagramSocket):
             return bytes(whole[:count])
         stream, parts = upgrade.stream, []
 
-        def take(state: Any) -> int:
-            parts.append(stream.take_bytes(state, bufsize, bool(flags & _socket.MSG_PEEK)))
+        def take() -> int:
+            parts.append(stream.receiver.take_bytes(bufsize, bool(flags & _socket.MSG_PEEK)))
             return len(parts[0])
 
         if not bufsize:
@@ -299,7 +299,7 @@ class socket(DatagramSocket):
         deadline, blocking = self._deadline()
         blocking = blocking and not flags & _socket.MSG_DONTWAIT
         while view.nbytes:
-            take = partial(stream.take_into, view=view, peek=peek)
+            take = partial(stream.receiver.take_into, view, peek)
             try:
                 taken = stream.receive(take, deadline, blocking)
             except OSError:
@@ -323,8 +323,8 @@ class socket(DatagramSocket):
             raise ValueError("a view of no bytes")
         stream, views = upgrade.stream, []
 
-        def take(state: Any) -> int:
-            views.append(stream.take_view(state, bufsize))
+        def take() -> int:
+            views.append(stream.receiver.take_view(bufsize))
             return views[0].nbytes
 
         stream.receive(take, *self._deadline())

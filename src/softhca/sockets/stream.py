@@ -4,6 +4,10 @@ Any thread may call any method.  A lock guards the state for as long as it takes
 waits with it.  Completions are taken by whoever finds them: a call of the application, or the thread that
 dispatches the device's events (`_on_event`).  Who finds the lock taken leaves a note, and the holder looks
 again before it goes.
+
+A call that waits polls first (`poll_budget`), and asks for no event: the queue is armed for solicited
+completions then, which peers send when they need an answer soon.  Who sleeps arms it for any, and so it is as
+long as a program waits for the descriptor.
 """
 
 from __future__ import annotations
@@ -13,21 +17,24 @@ import errno
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from time import monotonic_ns
+
+import cython
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
-from softhca.machine import primitives
-from softhca.memory.bits import PAGE_BYTES
 from softhca.sockets.completion_thread import completion_thread_of
 from softhca.sockets.hub import HUB
-from softhca.sockets.memory_processing import Page, PageBuffer, Pool, Staging, page_list, space_of
+from softhca.sockets.memory_processing import Pool
+from softhca.sockets.poll_budget import PollBudget
 from softhca.sockets.protocol import CREDIT, Offer, ProtocolError
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream_parts import Guard, Stopped, failure
+from softhca.sockets.stream_receiving import Receiver
+from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
-from softhca.sockets.work_requests import INLINE_BYTES, TAKEN, WORK_REQUESTS, WorkRequests
+from softhca.sockets.work_requests import INLINE_BYTES, WORK_REQUESTS, WorkRequests
 from softhca.verbs import enums as e
 from softhca.verbs.cmid import CMID, CMEventChannel
 from softhca.verbs.cq import CQ
@@ -36,12 +43,8 @@ from softhca.verbs.qp import QPCap, QPInitAttr
 
 RECEIVES = 128
 """Receive work requests: notifications of data, and as many for the others."""
-MESSAGES = 96
-"""Notifications of this side that are under way."""
 SCATTERED = 64
 """Runs of scattered memory that one notification tells of."""
-_RESERVED = 4
-"""Of the messages, those that are kept for credits, FIN and RESET."""
 _POLLED = 32
 _OWED = 16
 """Receive work requests that have completed are posted anew so many at a time."""
@@ -55,15 +58,13 @@ class Stream:
     """One end of a connection over ``cmid``, which has a device.  `PoolError`, PyverbsError.
 
     ``error`` is the errno that ended it, 0 while it lives.  ``on_change``, when set, is called with the
-    stream's lock held whenever it may have become readable or writable.  ``copied_bytes`` and
-    ``mapped_bytes`` count what receives have copied and mapped, ``lent_bytes`` what views were given of;
-    ``direct_bytes`` what was sent out of the application's own memory.
+    stream's lock held whenever it may have become readable or writable.  ``sender`` and ``receiver`` are its
+    halves, which count bytes.
     """
 
     def __init__(self, cmid: CMID, settings: Settings) -> None:
         self.settings = settings
         self.error = 0
-        self.copied_bytes = self.mapped_bytes = self.lent_bytes = self.direct_bytes = 0
         self.on_change: Callable[[], object] | None = None
         self.receiving_ended = False
         self._cmid = cmid
@@ -72,33 +73,34 @@ class Stream:
         self._guard = Guard(self)
         self._news = self._pumping = self._closed = self._lost = self._goodbye = False
         self._state: StreamState | None = None
-        self._number = 0
-        self._inflight: deque[tuple[int, int, object]] = deque()
-        self._retired = self._taken = self._owed = 0
-        self._mapped: dict[int, Callable[[], object]] = {}
-        self._given_back: deque[int] = deque()
+        self._owed = self._sleeping = 0
+        self._watched = False
+        self._budget = PollBudget()
         pd, context = cmid.pd, cmid.context
         assert pd is not None
         assert context is not None
         self._driver = context.driver
+        channel = self._driver.session.channel
+        self._progress, self._polls = channel.progress, channel.shares_addresses
         self._completion_thread = completion_thread_of(self._driver)
-        self._pool = Pool(pd, settings.pool_bytes)
+        self.receiver = Receiver(Pool(pd, settings.pool_bytes), settings, self._release)
+        self._given_back = self.receiver.given_back
         try:
-            self._staging = Staging(pd, settings.staging_bytes)
-            self._space = space_of(pd)
+            self.sender = Sender(pd, settings)
             depth = MESSAGES * WORK_REQUESTS + SCATTERED
             self._cq = CQ(context, MESSAGES * WORK_REQUESTS + SCATTERED + RECEIVES + 8)
             self._handle = self._cq.handle
             self._handle.on_event = self._on_event
+            self._waiting = self._handle.waiting
             caps = QPCap(
                 max_send_wr=depth, max_recv_wr=RECEIVES, max_send_sge=1, max_recv_sge=1,
                 max_inline_data=INLINE_BYTES,
             )  # fmt: skip
             cmid.create_qp(QPInitAttr(e.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=caps, sq_sig_all=0))
         except BaseException:
-            self._pool.close()
+            self.receiver.pool.close()
             with contextlib.suppress(AttributeError, *_FAILED):
-                self._staging.close()
+                self.sender.close()
                 self._cq.close()
             raise
         self._requests: WorkRequests | None = None
@@ -108,7 +110,7 @@ class Stream:
 
     def offer(self, port: int = 0, alone: bool = False) -> Offer:
         """What the peer is told."""
-        return self._pool.offer(port, alone)
+        return self.receiver.pool.offer(port, alone)
 
     def begin(self, peer: Offer) -> None:
         """The peer's offer is known, and the queue pair is ready to receive."""
@@ -116,10 +118,18 @@ class Stream:
         assert qp is not None
         record = peer.address + peer.pool_bytes
         with self._guard:
-            self._state = StreamState(self._pool.length, peer)
-            self._requests = WorkRequests(qp, peer.address, peer.rkey, record)
+            state = StreamState(self.receiver.pool.length, peer)
+            self._requests = WorkRequests(qp.handle, peer.address, peer.rkey, record)
             self._requests.receive(RECEIVES)
-            self._handle.arm()
+            self.sender.begin(state, self._requests)
+            self.receiver.own = state.own
+            self._state = state
+            self._arm()
+
+    def _arm(self) -> None:
+        """With the lock held: ask for the next event."""
+        with contextlib.suppress(*_FAILED):
+            self._handle.arm(not (self._sleeping or self._watched))
 
     def open(self) -> None:
         """Of the side that has asked: the connection is there; the peer is told, which may send then."""
@@ -140,14 +150,14 @@ class Stream:
             try:
                 if self._pumping:
                     return
-                self._reclaim()
+                if self._given_back:
+                    self._reclaim()
                 if not self._news:
                     continue
                 self._news = False
                 if self._closed or self._state is None:
                     continue
-                with contextlib.suppress(*_FAILED):
-                    self._handle.arm()
+                self._arm()
                 self._pump()
                 if self._goodbye:
                     self._judge_end()
@@ -160,21 +170,19 @@ class Stream:
             return
         self._pumping = True
         try:
-            received = 0
-            while self._handle.waiting():
-                for each in self._handle.poll(_POLLED):
+            poll, sender = self._handle.poll, self.sender
+            while self._waiting():
+                for each in poll(_POLLED):
                     if each.status:
                         self._fail(errno.ECONNRESET)
                     elif each.opcode & _RECV:
-                        received += 1
+                        self._owed += 1
                         self._arrived(each.imm_data)
                     else:
-                        self._retire(each.wr_id)
-            self._owed += received
-            if self._owed >= _OWED and not self.error:
-                assert self._requests is not None
-                self._requests.receive(self._owed)
-                self._owed = 0
+                        sender.retire(each.wr_id)
+            while self._owed >= _OWED and not self.error:
+                sender.requests.receive(_OWED)
+                self._owed -= _OWED
             self._credit()
         except ProtocolError:
             self._forged()
@@ -188,18 +196,9 @@ class Stream:
         state = self._state
         assert state is not None
         if state.arrived(immediate) == CREDIT:
-            state.peers.credited(*self._pool.record())
+            state.peers.credited(*self.receiver.pool.record())
         if state.was_reset:
             self._fail(errno.ECONNRESET)
-
-    def _retire(self, number: int) -> None:
-        if number & TAKEN:
-            self._taken = number & ~TAKEN
-            return
-        while self._inflight and self._inflight[0][0] <= number:
-            self._retired, staged, _ = self._inflight.popleft()
-            self._taken = max(self._taken, self._retired)
-            self._staging.head = max(self._staging.head, staged)
 
     def _fail(self, code: int) -> None:
         """The connection has ended; the peer, which may know nothing of that, is told by the hub."""
@@ -224,27 +223,22 @@ class Stream:
     def _send_reset(self) -> None:
         with contextlib.suppress(*_FAILED):
             if self._requests is not None and self._state is not None and not self.error:
-                self._requests.notify(self._next(0, None), self._state.reset())
+                self._requests.notify(self.sender.next(), self._state.reset())
 
     def _changed(self) -> None:
         if self.on_change is not None:
             self.on_change()
 
-    def _next(self, staged: int, holder: object) -> int:
-        """The number of the message that is about to be posted."""
-        self._number += 1
-        self._inflight.append((self._number, staged or self._staging.head, holder))
-        return self._number
-
     def _credit(self, anyhow: bool = False, empty: bool = False) -> None:
-        state, requests = self._state, self._requests
-        if state is None or requests is None or self.error or len(self._inflight) >= MESSAGES - 1:
+        """With the lock held: tell the peer what this side has done with, where that is enough to tell."""
+        state = self._state
+        if state is None or self.error or len(self.sender.inflight) >= MESSAGES - 1:
             return
         found = state.next_credit(anyhow)
         if found is None and empty:
             found = state.opening()
         if found is not None:
-            requests.credit(self._next(0, None), *found)
+            self.sender.credit(found)
 
     def refuse(self) -> None:
         """Nobody takes this connection: tell the peer, and give everything back."""
@@ -270,9 +264,9 @@ class Stream:
     def probe(self) -> None:
         """Ask the peer's adapter whether it lives: when it does not answer, the connection ends."""
         with self._guard:
-            if self._requests is not None and not (self.error or self._closed or self._inflight):
+            if self._requests is not None and not (self.error or self._closed or self.sender.unanswered):
                 try:
-                    self._requests.probe(self._next(0, None))
+                    self._requests.probe(self.sender.next())
                 except _FAILED:
                     self._fail(errno.ECONNRESET)
 
@@ -296,27 +290,63 @@ class Stream:
         """
 
         def ended() -> bool:
-            if self._handle.waiting() and self._lock.acquire(blocking=False):
+            if self._waiting() and self._lock.acquire(blocking=False):
                 try:
                     self._pump()
                 finally:
                     self._lock.release()
-            if self._news:
+            if self._news or self._given_back:
                 self._serve()
             return bool(self.error) or self._closed or ready()
 
-        while not ended():
-            left_s = None if deadline_s is None else deadline_s - time.monotonic()
-            if left_s is not None and left_s <= 0:
+        return ended() or (self._polls and self._poll(ended)) or self._sleep(ended, deadline_s)
+
+    def _poll(self, ended: Ready) -> bool:
+        """Drive the device for a short time, until ``ended()``; whether it has."""
+        budget: PollBudget = self._budget
+        now: cython.ulonglong = monotonic_ns()
+        after: cython.ulonglong
+        until: cython.ulonglong = budget.begin(now)
+        tried: cython.bint = until > now
+        while True:
+            worked = self._progress()
+            if ended():
+                if tried:
+                    budget.found()
+                return True
+            after = monotonic_ns()
+            if not worked:
+                budget.missed(now, after)
+            if after >= until or budget.contended(after):
+                if tried:
+                    budget.gave_up()
                 return False
-            self._completion_thread.enter()
-            try:
-                self._driver.wait_for(ended, left_s)
-            except DriverError:
-                self._fail(errno.ECONNRESET)
-            finally:
-                self._completion_thread.leave()
-        return True
+            now = after
+
+    def _sleep(self, ended: Ready, deadline_s: float | None) -> bool:
+        """Wait for events until ``ended()``; False at the deadline."""
+        self._count_sleeper(1)
+        try:
+            while not ended():
+                left_s = None if deadline_s is None else deadline_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return False
+                self._completion_thread.enter()
+                try:
+                    self._driver.wait_for(ended, left_s)
+                except DriverError:
+                    self._fail(errno.ECONNRESET)
+                finally:
+                    self._completion_thread.leave()
+            return True
+        finally:
+            self._count_sleeper(-1)
+
+    def _count_sleeper(self, change: int) -> None:
+        with self._lock:
+            self._sleeping += change
+            if change > 0:
+                self._arm()
 
     @property
     def readable(self) -> bool:
@@ -338,13 +368,16 @@ class Stream:
             return True
         return (
             state.opened and state.peers.room() > 0
-            and len(self._inflight) < MESSAGES - _RESERVED
-            and self._staging.room() > 0
+            and not self.sender.full
+            and self.sender.staging.room() > 0
         )  # fmt: skip
 
     def watch(self) -> None:
         """Have a thread that takes completions while the application waits elsewhere."""
         self._completion_thread.start()
+        with self._lock:
+            self._watched = True
+            self._arm()
 
     def hand_over(self) -> None:
         """Something has changed that a thread waits for elsewhere."""
@@ -372,14 +405,14 @@ class Stream:
         """With the lock held: take what has come in."""
         if self._closed:
             raise failure(self.error)
-        if self._handle.waiting():
+        if self._waiting():
             self._pump()
         assert self._state is not None
         return self._state
 
     # receiving
 
-    def receive(self, take: Callable[[StreamState], int], deadline_s: float | None, blocking: bool) -> int:
+    def receive(self, take: Callable[[], int], deadline_s: float | None, blocking: bool) -> int:
         """Have ``take`` take what there is; the bytes that it took, 0 at the end of the stream.
 
         BlockingIOError where nothing is there (not blocking), TimeoutError, ConnectionResetError.
@@ -390,7 +423,7 @@ class Stream:
                 if self.receiving_ended:
                     return 0
                 if state.own.available:
-                    taken = take(state)
+                    taken = take()
                     self._after_receive()
                     return taken
                 if self.error and not (state.finished and not state.was_reset):
@@ -398,7 +431,7 @@ class Stream:
                 if state.finished:
                     return 0
             if not blocking:
-                self._driver.progress()
+                self._progress()
                 with self._guard:
                     if self._look().own.available or state.finished or self.error:
                         continue
@@ -410,8 +443,8 @@ class Stream:
         """Wait for up to ``length`` bytes; none at the end."""
         parts: list[bytes] = []
 
-        def take(state: StreamState) -> int:
-            parts.append(self.take_bytes(state, length, False))
+        def take() -> int:
+            parts.append(self.receiver.take_bytes(length, False))
             return len(parts[0])
 
         self.receive(take, None, True)
@@ -424,60 +457,6 @@ class Stream:
             self._fail(errno.ECONNRESET)
         self._changed()
 
-    def take_bytes(self, state: StreamState, length: int, peek: bool) -> bytes:
-        """A copy of up to ``length`` bytes."""
-        length = min(length, state.own.available)
-        base = self._pool.address
-        parts = [primitives.bytes_at(base + offset, size) for offset, size in state.own.look(length)]
-        if not peek:
-            self.copied_bytes += length
-            state.own.take(length)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def take_into(self, state: StreamState, view: memoryview, peek: bool) -> int:
-        """Copy into ``view``; into a `PageBuffer` above the threshold, nothing being mapped there: map."""
-        length = min(view.nbytes, state.own.available)
-        if isinstance(view.obj, PageBuffer) and length > self.settings.threshold_bytes and not peek:
-            mapped = self._map(state, view, length)
-            if mapped:
-                return mapped
-        target, base = primitives.address_of(view), self._pool.address
-        for offset, size in state.own.look(length):
-            primitives.copy(target, base + offset, size)
-            target += size
-        if not peek:
-            self.copied_bytes += length
-            state.own.take(length)
-        return length
-
-    def _map(self, state: StreamState, view: memoryview, length: int) -> int:
-        """Map whole pages onto the buffer that ``view`` is of; 0 where that cannot be."""
-        buffer = view.obj
-        assert isinstance(buffer, PageBuffer)
-        address = primitives.address_of(view)
-        found = state.own.whole_pages(length)
-        if not self.settings.mapping or found is None or address % PAGE_BYTES:
-            return 0
-        offset, size = found
-        size = min(size, (self._pool.length // 2 - state.own.held) // PAGE_BYTES * PAGE_BYTES)
-        if size <= self.settings.threshold_bytes:
-            return 0
-        place = buffer.offset_of(address)
-        if self._pool.map(offset, size, address):
-            return 0
-        position = state.own.hold(size)
-        self._mapped[position] = buffer.mapped(place, size, lambda: self._release(position))
-        self.mapped_bytes += size
-        return size
-
-    def take_view(self, state: StreamState, length: int) -> memoryview:
-        """A view of the pool itself; its room is the sender's again when it is released."""
-        found = state.own.run(min(length, state.own.available))
-        assert found is not None
-        position = state.own.hold(found[1])
-        self.lent_bytes += found[1]
-        return self._pool.lend(*found, lambda: self._release(position))
-
     def _release(self, position: int) -> None:
         """The application has done with what it held.  Finalizers call this, and receives of other streams,
         which may hold a lock that the holder of this stream's lock waits for: it waits for none.
@@ -487,14 +466,7 @@ class Stream:
 
     def _reclaim(self) -> None:
         """With the lock held: account for what was given back, and tell the peer."""
-        state, found = self._state, False
-        while self._given_back:
-            position = self._given_back.popleft()
-            self._mapped.pop(position, None)
-            if state is not None:
-                state.own.release(position)
-                found = True
-        if found and not self._closed:
+        if self.receiver.reclaim() and not self._closed:
             self._after_receive()
 
     # sending
@@ -516,26 +488,35 @@ class Stream:
                 raise stopped.why from None
         finally:
             if last[0]:
-                self.wait(lambda: self._taken >= last[0], None)
-        if last[0] and self.error and self._taken < last[0]:
+                self._wait_taken(last[0])
+        if last[0] and self.error and self.sender.taken < last[0]:
             raise failure(self.error)
         return sent
+
+    def _wait_taken(self, number: int) -> None:
+        """Until the memory of that message may be changed."""
+        with self._guard:
+            if self.sender.taken < number and self._waiting():
+                self._pump()
+            self.sender.judge(self.sender.taken >= number)
+        self.wait(lambda: self.sender.taken >= number, None)
 
     def _send_view(self, view: memoryview, deadline_s: float | None, blocking: bool, last: list[int]) -> int:
         """Send one view; ``last[0]`` becomes the last message that takes bytes from memory that may change.
         `Stopped` where it cannot be sent whole now.
         """
         frozen = type(view.obj) is bytes
-        position = 0
-        while position < view.nbytes:
+        position: cython.Py_ssize_t = 0
+        total: cython.Py_ssize_t = view.nbytes
+        while position < total:
             with self._guard:
-                taken, direct = self._send_some(view[position:], frozen, blocking)
+                taken, direct = self._send_some(view[position:] if position else view, frozen, blocking)
                 if direct and not frozen:
-                    last[0] = self._number
+                    last[0] = self.sender.number
             if taken:
                 position += taken
             elif not blocking:
-                self._driver.progress()
+                self._progress()
                 with self._guard:
                     self._look()
                     if self.writable:
@@ -558,38 +539,13 @@ class Stream:
             raise failure(self.error)
         if state.said_fin or state.deaf:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-        if not state.opened or len(self._inflight) >= MESSAGES - _RESERVED:
+        if not state.opened:
             return 0, False
-        assert self._requests is not None
-        length, threshold = view.nbytes, self.settings.threshold_bytes
-        limit = threshold if frozen else max(threshold, self.settings.direct_bytes)
-        direct = bool(length > limit and self._space.lkey and (frozen or blocking))
-        if not direct and length > INLINE_BYTES:
-            length = min(length, self._staging.room())
-        length = min(length, self.settings.chunk_bytes, state.peers.length // 2)
-        length, places, immediate = state.next_data(length, threshold)
-        if not length:
-            return 0, False
-        address = primitives.address_of(view, False)
-        holder: object = None
-        staged = 0
-        inline = not direct and length <= INLINE_BYTES
-        if inline:
-            runs = [Page(address, length, 0)]
-        elif direct:
-            found = page_list([view[:length]], self._space.lkey)
-            runs, holder = list(found.runs), found
-            self.direct_bytes += length
-        else:
-            runs = [self._staging.put(address, length)]
-            staged = self._staging.tail
         try:
-            number = self._next(staged, holder)
-            self._requests.write(number, runs, places, immediate, inline, direct and not frozen)
+            return self.sender.post(view, frozen, blocking)
         except _FAILED:
             self._fail(errno.ECONNRESET)
             raise failure(self.error) from None
-        return length, direct
 
     # the end
 
@@ -609,14 +565,14 @@ class Stream:
         if self.error:
             return
         try:
-            self._requests.notify(self._next(0, None), self._state.fin(closed))
+            self._requests.notify(self.sender.next(), self._state.fin(closed))
         except _FAILED:
             self._fail(errno.ECONNRESET)
 
     @property
     def drained(self) -> bool:
         """Whether all that was sent has arrived."""
-        return not self._inflight or bool(self.error)
+        return not self.sender.unanswered or bool(self.error)
 
     def close(self, linger_s: float) -> None:
         """Say FIN (RESET where data are unread), wait until it has arrived, ``linger_s`` at most, and give
@@ -645,7 +601,7 @@ class Stream:
                 return
             self._closed = True
             self.error = self.error or errno.EBADF
-            mapped = list(self._mapped.values())
+            mapped = self.receiver.mappings()
         for release in mapped:
             release()
         self._handle.on_event = None
@@ -656,9 +612,8 @@ class Stream:
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
-        self._pool.close()
-        self._staging.close()
-        self._inflight.clear()
+        self.receiver.pool.close()
+        self.sender.close()
         self._driver_waiters()
 
     def _driver_waiters(self) -> None:
@@ -671,4 +626,4 @@ class Stream:
         self.error = errno.ECONNRESET
         self.on_change = None
         self._lock = threading.RLock()
-        self._pool.abandon()
+        self.receiver.pool.abandon()

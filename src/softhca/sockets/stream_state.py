@@ -8,17 +8,27 @@ it.
 
 from __future__ import annotations
 
-from softhca.memory.bits import PAGE_BYTES
+import cython
+
+from softhca.memory.bits import OFFSET_MASK
 from softhca.sockets.memory_management import Piece, RecordA, RecordB
 from softhca.sockets.protocol import (
+    ALIGNED,
     CREDIT,
     DATA,
     FIN,
+    MOST_DATA_BYTES,
     RESET,
     Notification,
     Offer,
     ProtocolError,
 )
+
+_CREDIT = Notification(CREDIT).encode()
+_OFFSET = cython.declare(cython.ulonglong, OFFSET_MASK)
+_ALIGNED = cython.declare(cython.ulonglong, ALIGNED)
+_MOST = cython.declare(cython.ulonglong, MOST_DATA_BYTES)
+# An immediate of data is their length, and maybe `ALIGNED`.
 
 
 class StreamState:
@@ -36,12 +46,15 @@ class StreamState:
 
     def arrived(self, immediate: int) -> int:
         """A notification has arrived; its kind.  After ``CREDIT`` the caller reads record B."""
+        length: cython.ulonglong = immediate & _MOST
+        if length and immediate <= (_ALIGNED | _MOST):
+            if self.finished:
+                raise ProtocolError("data behind FIN")
+            self.own.arrived(length, immediate != length)
+            self.opened = True
+            return DATA
         said = Notification.decode(immediate)
-        if self.finished and said.kind == DATA:
-            raise ProtocolError("data behind FIN")
-        if said.kind == DATA:
-            self.own.arrived(said)
-        elif said.kind == FIN:
+        if said.kind == FIN:
             self.finished = True
             self.deaf = self.deaf or said.closed
         elif said.kind == RESET:
@@ -53,23 +66,23 @@ class StreamState:
         """Reserve room for as many of ``length`` bytes as there is: how many, where they go in the peer's
         pool, and the notification.  0 bytes: there is none.  More than ``threshold`` bytes begin at a page.
         """
-        aligned = length > threshold and bool(self.peers.tail % PAGE_BYTES)
-        taken = min(length, self.peers.room(aligned))
+        aligned: cython.bint = length > threshold and self.peers.tail & _OFFSET != 0
+        taken: cython.ulonglong = min(length, self.peers.room(aligned))
         if aligned and taken <= threshold:
             aligned = False
             taken = min(length, self.peers.room())
         if not taken:
             return 0, [], 0
-        return taken, self.peers.reserve(taken, aligned), Notification(DATA, taken, aligned).encode()
+        return taken, self.peers.reserve(taken, aligned), taken | _ALIGNED if aligned else taken
 
     def next_credit(self, anyhow: bool = False) -> tuple[int, int, int] | None:
         """Record B's two words and the notification, where there is something to tell."""
         found = self.own.credit(anyhow)
-        return None if found is None else (*found, Notification(CREDIT).encode())
+        return None if found is None else (*found, _CREDIT)
 
     def opening(self) -> tuple[int, int, int]:
         """As `next_credit`, with nothing to tell: the peer may send."""
-        return 0, 0, Notification(CREDIT).encode()
+        return 0, 0, _CREDIT
 
     def fin(self, closed: bool) -> int:
         """This side sends no more: the notification."""

@@ -1,20 +1,25 @@
 """The work request module: RDMA WRITEs of what an address record names, and notifications.
 
 Contiguous memory takes one work request, scattered memory one for each run; each that crosses the end of the
-peer's pool is cut there.  The resources of a socket are asked for once, when the module is made.
+peer's pool is cut there.  Requests go to the driver as numbers: a verbs work request, its elements and its
+checks would cost more than the rest of a small message.
 """
 
 from __future__ import annotations
 
-from socket import htonl
+from typing import TYPE_CHECKING
 
-from softhca.machine import primitives
+import cython
+
+from softhca.driver.work_requests import ReceiveRequest
+from softhca.machine.primitives import bytes_at
 from softhca.sockets.memory_management import Piece
 from softhca.sockets.memory_processing import Page
 from softhca.sockets.protocol import RECORD
 from softhca.verbs import enums as e
-from softhca.verbs.qp import QP
-from softhca.verbs.wr import SGE, RecvWR, SendWR
+
+if TYPE_CHECKING:
+    from softhca.driver.qp import QpHandle
 
 INLINE_BYTES = 512
 """Up to so many bytes the work request itself carries the data."""
@@ -27,19 +32,28 @@ WORK_REQUESTS = 4
 TAKEN = 1 << 62
 """In the number of a completion: the data have been taken, which is before they are told."""
 
-_WRITE, _WRITE_IMM = int(e.IBV_WR_RDMA_WRITE), int(e.IBV_WR_RDMA_WRITE_WITH_IMM)
-_SIGNALED, _INLINE = int(e.IBV_SEND_SIGNALED), int(e.IBV_SEND_INLINE)
+SIGNALED, SOLICITED, INLINE = (
+    int(e.IBV_SEND_SIGNALED), int(e.IBV_SEND_SOLICITED), int(e.IBV_SEND_INLINE)
+)  # fmt: skip
+_WRITE = cython.declare(cython.uint, int(e.IBV_WR_RDMA_WRITE))
+_WRITE_IMM = cython.declare(cython.uint, int(e.IBV_WR_RDMA_WRITE_WITH_IMM))
+_SIGNALED = cython.declare(cython.uint, SIGNALED)
+_INLINE = cython.declare(cython.uint, INLINE)
+_TAKEN = cython.declare(cython.ulonglong, TAKEN)
 
 
 class WorkRequests:
-    """Builds and posts for one queue pair; ``address`` and ``rkey`` are the peer's pool, ``record`` the
-    address of the peer's record B.
+    """Builds and posts for ``queue_pair``, the driver's half of one; ``address`` and ``rkey`` are the peer's
+    pool, ``record`` the address of the peer's record B.
+
+    ``flags`` of a call are ``IBV_SEND_SIGNALED`` and ``IBV_SEND_SOLICITED``, of the notification.
     """
 
-    def __init__(self, qp: QP, address: int, rkey: int, record: int) -> None:
-        self._qp = qp
+    def __init__(self, queue_pair: QpHandle, address: int, rkey: int, record: int) -> None:
+        self._queue_pair = queue_pair
+        self._post, self._ring = queue_pair.post_send, queue_pair.ring
         self._address, self._rkey, self._record = address, rkey, record
-        self._receive = RecvWR()
+        self._chains: dict[int, ReceiveRequest] = {}
 
     def write(
         self,
@@ -47,72 +61,105 @@ class WorkRequests:
         runs: list[Page],
         places: list[Piece],
         immediate: int,
+        flags: int = SIGNALED,
         inline: bool = False,
         early: bool = False,
+        whole: int = WHOLE_BYTES,
     ) -> None:
         """WRITE ``runs`` to ``places``, whose lengths add up to the same, and tell; the completion is
         ``number``.  ``inline``: the work requests carry the data, so that ``runs`` need no key.  ``early``:
         where the data are written before they are told there is one more completion, ``number`` with `TAKEN`.
+        Up to ``whole`` bytes in one request are not.
         """
-        total = sum(run.length for run in runs)
+        parts: list[tuple[Page, int]]
+        last: cython.Py_ssize_t
+        part: cython.Py_ssize_t
+        total: cython.ulonglong = 0
+        for each in runs:
+            total += each[1]
         parts = _cut(runs, places)
-        carried = _INLINE if inline else 0
-        head: SendWR | None = None
-        last: SendWR | None = None
-        if len(parts) > 1 or total > WHOLE_BYTES:
-            for run, offset in parts:
-                request = self._request(number, _WRITE, run, offset, 0, carried)
-                head, last = self._append(head, last, request)
-            if early and last is not None:
-                last.wr_id, last.send_flags = number | TAKEN, carried | _SIGNALED
-            run, offset = Page(0, 0, 0), 0
-        else:
+        last = len(parts) - 1
+        if not last and total <= whole:
             run, offset = parts[0]
-        flags = _SIGNALED | (carried if run.length else 0)
-        final = self._request(number, _WRITE_IMM, run, offset, immediate, flags)
-        head, last = self._append(head, last, final)
-        self._qp.post_send(head)
+            self._write(_WRITE_IMM, flags, immediate, number, offset, run, inline)
+        else:
+            for part in range(last + 1):
+                run, offset = parts[part]
+                if early and part == last:
+                    self._write(_WRITE, _SIGNALED, 0, number | _TAKEN, offset, run, inline)
+                else:
+                    self._write(_WRITE, 0, 0, number, offset, run, inline)
+            self._write(_WRITE_IMM, flags, immediate, number, 0, None, False)
+        self._ring()
+
+    def _write(
+        self,
+        opcode: int,
+        flags: int,
+        immediate: int,
+        number: int,
+        offset: int,
+        run: Page | None,
+        inline: bool,
+    ) -> None:
+        """Post one WRITE of ``run`` (None: of nothing) to ``offset`` in the peer's pool, without ringing."""
+        elements: tuple[Page, ...] = ()
+        data: bytes | None = None
+        if inline and run is not None:
+            data = bytes_at(run[0], run[1])
+            flags |= _INLINE
+        elif run is not None:
+            elements = (run,)
+        self._post(
+            opcode,
+            flags,
+            immediate,
+            number,
+            self._address + offset,
+            self._rkey,
+            0,
+            0,
+            0,
+            0,
+            0,
+            elements,
+            data,
+        )
 
     def notify(self, number: int, immediate: int) -> None:
         """Tell, without data."""
-        self._qp.post_send(self._request(number, _WRITE_IMM, Page(0, 0, 0), 0, immediate, _SIGNALED))
+        self._write(_WRITE_IMM, _SIGNALED, immediate, number, 0, None, False)
+        self._ring()
 
     def probe(self, number: int) -> None:
         """A WRITE of nothing, of which the peer's program learns nothing, and its adapter says that it has
         come.
         """
-        self._qp.post_send(self._request(number, _WRITE, Page(0, 0, 0), 0, 0, _SIGNALED))
+        self._write(_WRITE, _SIGNALED, 0, number, 0, None, False)
+        self._ring()
 
-    def credit(self, number: int, head: int, count: int, immediate: int) -> None:
+    def credit(self, number: int, head: int, count: int, immediate: int, flags: int = SIGNALED) -> None:
         """Write record B at the peer, and tell."""
-        words = RECORD.pack(head, count)
-        run = Page(primitives.address_of(memoryview(words), False), len(words), 0)
-        place = self._record - self._address
-        flags = _SIGNALED | _INLINE
-        self._qp.post_send(self._request(number, _WRITE_IMM, run, place, immediate, flags))
+        self._post(
+            _WRITE_IMM, flags | _INLINE, immediate, number, self._record, self._rkey, 0, 0, 0, 0, 0, (),
+            RECORD.pack(head, count),
+        )  # fmt: skip
+        self._ring()
 
     def receive(self, count: int) -> None:
         """Have ``count`` notifications more received."""
-        chain: RecvWR | None = None
-        for _ in range(count):
-            chain = RecvWR(next_wr=chain)
-        if chain is not None:
-            self._qp.post_recv(chain)
-
-    def _request(
-        self, number: int, opcode: int, run: Page, offset: int, immediate: int, flags: int
-    ) -> SendWR:
-        made = SendWR(number, opcode, 1, htonl(immediate), [SGE(*run)], flags)
-        made.set_wr_rdma(self._rkey, self._address + offset)
-        return made
-
-    @staticmethod
-    def _append(head: SendWR | None, last: SendWR | None, request: SendWR) -> tuple[SendWR, SendWR]:
-        if last is None:
-            return request, request
-        last.next_wr = request
-        assert head is not None
-        return head, request
+        chain = self._chains.get(count)
+        if chain is None:
+            if len(self._chains) > 8:
+                self._chains.clear()
+            for _ in range(count):
+                request = ReceiveRequest()
+                request.wr_id, request.sges, request.following = 0, (), chain
+                chain = request
+            if chain is None:
+                return
+            self._chains[count] = chain
+        self._queue_pair.post_receives(chain)
 
 
 def _cut(runs: list[Page], places: list[Piece]) -> list[tuple[Page, int]]:

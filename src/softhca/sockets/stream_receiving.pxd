@@ -1,0 +1,1 @@
+from softhca.sockets.memory_management cimport RecordA

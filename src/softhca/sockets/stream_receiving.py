@@ -1,0 +1,108 @@
+"""What a stream has received: the pool, its account, and what the application holds of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import cython
+
+from softhca.machine import primitives
+from softhca.memory.bits import OFFSET_MASK
+from softhca.sockets.memory_management import RecordA
+from softhca.sockets.memory_processing import PageBuffer, Pool
+from softhca.sockets.settings import Settings
+
+
+class Receiver:
+    """All methods are called with the stream's lock held, but `release`, which is what gives pages back.
+
+    ``copied_bytes`` and ``mapped_bytes`` count what receives have copied and mapped, ``lent_bytes`` what
+    views were given of.  ``given_back`` are the positions that the application has done with.
+    """
+
+    own: RecordA
+
+    def __init__(self, pool: Pool, settings: Settings, release: Callable[[int], object]) -> None:
+        self.pool = pool
+        self.copied_bytes = self.mapped_bytes = self.lent_bytes = 0
+        self.given_back: deque[int] = deque()
+        self._release = release
+        self._mapping = settings.mapping
+        self._threshold = settings.threshold_bytes
+        self._mapped: dict[int, Callable[[], object]] = {}
+
+    def take_bytes(self, length: int, peek: bool) -> bytes:
+        """A copy of up to ``length`` bytes."""
+        base: cython.ulonglong = self.pool.address
+        own: RecordA = self.own
+        length = min(length, own.available)
+        parts = [primitives.bytes_at(base + offset, size) for offset, size in own.look(length)]
+        if not peek:
+            self.copied_bytes += length
+            own.take(length)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def take_into(self, view: memoryview, peek: bool) -> int:
+        """Copy into ``view``; into a `PageBuffer` above the threshold, nothing being mapped there: map."""
+        target: cython.ulonglong
+        base: cython.ulonglong
+        own: RecordA = self.own
+        length = min(view.nbytes, own.available)
+        if length > self._threshold and self._mapping and not peek and isinstance(view.obj, PageBuffer):
+            mapped = self._map(view, length)
+            if mapped:
+                return mapped
+        target, base = primitives.address_of(view), self.pool.address
+        for offset, size in own.look(length):
+            primitives.copy(target, base + offset, size)
+            target += size
+        if not peek:
+            self.copied_bytes += length
+            own.take(length)
+        return length
+
+    def _map(self, view: memoryview, length: int) -> int:
+        """Map whole pages onto the buffer that ``view`` is of; 0 where that cannot be."""
+        buffer = view.obj
+        assert isinstance(buffer, PageBuffer)
+        own: RecordA = self.own
+        address = primitives.address_of(view)
+        found = own.whole_pages(length)
+        if found is None or address & OFFSET_MASK:
+            return 0
+        offset, size = found
+        size = min(size, (self.pool.length // 2 - own.held) & ~OFFSET_MASK)
+        if size <= self._threshold:
+            return 0
+        place = buffer.offset_of(address)
+        if self.pool.map(offset, size, address):
+            return 0
+        position = own.hold(size)
+        self._mapped[position] = buffer.mapped(place, size, partial(self._release, position))
+        self.mapped_bytes += size
+        return size
+
+    def take_view(self, length: int) -> memoryview:
+        """A view of the pool itself; its room is the sender's again when it is released."""
+        own: RecordA = self.own
+        found = own.run(min(length, own.available))
+        assert found is not None
+        position = own.hold(found[1])
+        self.lent_bytes += found[1]
+        return self.pool.lend(found[0], found[1], partial(self._release, position))
+
+    def reclaim(self) -> bool:
+        """Account for what was given back; whether anything was."""
+        found = False
+        while self.given_back:
+            position = self.given_back.popleft()
+            self._mapped.pop(position, None)
+            self.own.release(position)
+            found = True
+        return found
+
+    def mappings(self) -> list[Callable[[], object]]:
+        """What undoes each mapping that there is."""
+        return list(self._mapped.values())

@@ -1,0 +1,1 @@
+from softhca.sockets.stream_state cimport StreamState
