@@ -82,7 +82,7 @@ def test_an_end_that_fails_tells_the_other(connected: Connect) -> None:
     stream = one.stream
     assert stream is not None
     assert stream._requests is not None
-    with stream._lock:
+    with stream._guard:
         stream._requests.write(stream.sender.next(), [Page(0, 600, 0)], [(0, 600)], 7)
     with pytest.raises(ConnectionResetError):
         other.recv(1)
@@ -395,7 +395,7 @@ def test_a_forged_notification_resets_the_connection(connected: Connect, said: i
     stream = one.stream
     assert stream is not None
     assert stream._requests is not None
-    with stream._lock:
+    with stream._guard:
         stream._requests.notify(stream.sender.next(), said)
     for end in (other, one):
         with pytest.raises(ConnectionResetError):
@@ -407,7 +407,7 @@ def test_forged_credit_resets_the_connection(connected: Connect) -> None:
     stream = one.stream
     assert stream is not None
     assert stream._requests is not None
-    with stream._lock:
+    with stream._guard:
         stream._requests.credit(stream.sender.next(), 1 << 40, 0, Notification(CREDIT).encode())
     for end in (other, one):
         with pytest.raises(ConnectionResetError):
@@ -423,7 +423,7 @@ def test_a_peer_cannot_write_outside_its_pool(connected: Connect) -> None:
     data = b"outside"
     behind = other.stream.receiver.pool.address + 16384 + 16  # type: ignore[union-attr]
     before = primitives.bytes_at(behind, 100)
-    with stream._lock:
+    with stream._guard:
         run = Page(primitives.address_of(memoryview(data), False), len(data), 0)
         stream._requests.write(stream.sender.next(), [run], [(16384 + 16, len(data))], 7, inline=True)
     with pytest.raises(ConnectionResetError):

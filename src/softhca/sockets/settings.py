@@ -17,7 +17,8 @@ class Settings:
     ``staging_bytes``: copied sends under way.  ``threshold_bytes``: above it sends begin at a page of the
     peer's pool, receives into a `PageBuffer` map, and memory that cannot change is sent as it is.
     ``direct_bytes``: above it memory that may change is, too, also where it must be waited for.
-    ``chunk_bytes``: what one notification tells of at most, and half of the peer's pool.  ``mapping``: whether receives map at all.
+    ``chunk_bytes``: what one notification tells of at most, and half of the peer's pool.
+    ``mapping``: whether receives map at all.
     ``datagrams``: whether datagrams may go by RDMA.
     ``by_cm``: connect and listen by the connection manager alone, without TCP; ``keepalive_s``: so often
     such a connection asks whether its peer lives (0: never).

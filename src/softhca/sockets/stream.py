@@ -343,7 +343,7 @@ class Stream:
             self._count_sleeper(-1)
 
     def _count_sleeper(self, change: int) -> None:
-        with self._lock:
+        with self._guard:
             self._sleeping += change
             if change > 0:
                 self._arm()
@@ -375,7 +375,7 @@ class Stream:
     def watch(self) -> None:
         """Have a thread that takes completions while the application waits elsewhere."""
         self._completion_thread.start()
-        with self._lock:
+        with self._guard:
             self._watched = True
             self._arm()
 
