@@ -20,6 +20,7 @@
 #define REFUSED(error, what) (CHECK((what) == -1), CHECK(errno == (error)))
 #define TCP 0x0106
 #define UDP 0x0111
+#define IB 0x013F
 #define DEVICE "/dev/infiniband/rdma_cm"
 #define COMMAND(fd, number, fields, out) command(fd, number, &(fields), sizeof(fields), out)
 
@@ -69,10 +70,13 @@ static struct sockaddr_in6 at(const char *ip, uint16_t port)
     return whole;
 }
 
+static uint8_t types[3]; /* of queue pairs, by uid, in the port space IB */
+
 static uint32_t create(int fd, uint64_t uid, uint16_t space)
 {
     uint32_t id = 0;
-    struct ucma_create_id fields = {.uid = uid, .response = (uintptr_t)&id, .ps = space};
+    struct ucma_create_id fields = {.uid = uid, .response = (uintptr_t)&id, .ps = space,
+                                    .qp_type = space == IB ? types[uid] : 0};
     CHECK(!COMMAND(fd, UCMA_CREATE_ID, fields, sizeof id));
     return id;
 }
@@ -264,6 +268,56 @@ static void case_refusals(void)
     CHECK(!close(other));
     CHECK(!close(fd));
     REFUSED(EBADF, number(fd, UCMA_LISTEN, id, 0));
+}
+
+/* The port space IB: connections of what types are accepted, and what their queue pairs are told. */
+static void case_types(void)
+{
+    static const struct {
+        uint8_t active, passive;
+        int fits;
+        uint32_t receiving[2], sending[2]; /* masks of the active side, and of the passive one */
+    } cases[] = {
+        {2, 2, 1, {0x129181, 0x129181}, {0x12e01, 0x12e01}}, {9, 10, 1, {0x101181, 0x129181}, {0x12e01, 0x10201}},
+        {3, 3, 1, {0x101181, 0x101181}, {0x10001, 0x10001}}, {9, 2, 0, {0}, {0}}, {2, 10, 0, {0}, {0}},
+        {3, 2, 0, {0}, {0}}, {9, 9, 0, {0}, {0}}, {4, 2, 0, {0}, {0}},
+    };
+    int fd = open_file(0);
+    uint32_t id, active, listener;
+    struct ucma_event event;
+    struct ucma_create_id bad = {.response = (uintptr_t)&id, .ps = IB, .qp_type = 8};
+    REFUSED(EPROTONOSUPPORT, COMMAND(fd, UCMA_CREATE_ID, bad, 4));
+    bad.ps = 2; /* IPoIB */
+    bad.qp_type = 4;
+    REFUSED(EPROTONOSUPPORT, COMMAND(fd, UCMA_CREATE_ID, bad, 4));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        types[1] = cases[i].active;
+        types[2] = cases[i].passive;
+        ends(fd, IB, &active, &listener);
+        CHECK(!connect_to(fd, active, "", 0, 2));
+        if (!cases[i].fits) {
+            event = expect(fd, types[1] == 4 ? UCMA_UNREACHABLE : UCMA_REJECTED, 1);
+            CHECK(event.status == (types[1] == 4 ? 1 : 8));
+        } else {
+            event = expect(fd, UCMA_CONNECT_REQUEST, 2);
+            id = event.id;
+            CHECK(attributes_of(fd, id, 2).qp_attr_mask == cases[i].receiving[1]);
+            CHECK(!accept_as(fd, id, 3, "", 1));
+            expect(fd, UCMA_CONNECT_RESPONSE, 1);
+            CHECK(attributes_of(fd, active, 1).qp_attr_mask == 0x39);
+            CHECK(attributes_of(fd, active, 2).qp_attr_mask == cases[i].receiving[0]);
+            CHECK(attributes_of(fd, active, 3).qp_attr_mask == cases[i].sending[0]);
+            CHECK(attributes_of(fd, id, 3).qp_attr_mask == cases[i].sending[1]);
+            CHECK(!destroy(fd, id, NULL));
+        }
+        CHECK(!destroy(fd, active, NULL) && !destroy(fd, listener, NULL));
+    }
+    /* its ports are not those of TCP */
+    types[2] = 2;
+    active = create(fd, 2, IB);
+    listener = create(fd, 1, TCP);
+    CHECK(!bind_to(fd, active, address, 0) && !bind_to(fd, listener, address, port_of(fd, active)));
+    CHECK(!close(fd));
 }
 
 static void case_descriptors(void)
@@ -624,7 +678,8 @@ int main(int count, char **words)
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"refusals", case_refusals}, {"descriptors", case_descriptors}, {"garbage", case_garbage},
+    } cases[] = {{"refusals", case_refusals}, {"types", case_types},
+                 {"descriptors", case_descriptors}, {"garbage", case_garbage},
                  {"connections", case_connections}, {"refused", case_refused}, {"datagrams", case_datagrams},
                  {"timewait", case_timewait},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},

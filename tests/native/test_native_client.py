@@ -16,7 +16,7 @@ from softhca.native import build
 
 KERNEL_HEADER = Path("/usr/include/rdma/rdma_user_cm.h")
 CM_CASES = [
-    "refusals", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams", "threads",
+    "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams", "threads",
 ]  # fmt: skip
 """Not forks: a child of a program with threads may find the sanitizers' own locks taken for ever (GCC 12)."""
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals",

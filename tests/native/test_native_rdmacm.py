@@ -55,6 +55,15 @@ def test_a_pair(world, other, program):
         assert re.search(wanted, said, re.MULTILINE), said
 
 
+@pytest.mark.parametrize("kind", ["x", "r"], ids=["XRC", "RC"])
+def test_xrc_is_connected(world, other, kind):
+    needs("rdma_xserver", "rdma_xclient", "ibv_devinfo")
+    server, active = both(world, other, ("rdma_xserver", "-c", kind),
+                          ("rdma_xclient", "-c", kind, "-s", world.address))  # fmt: skip
+    assert "rdma_xserver: end 0" in server
+    assert "rdma_xclient: end 0" in active
+
+
 def test_rping_serves_many_one_after_the_other(world, other):
     needs("rping", "ibv_devinfo")
     with world.start("rping", "-s", "-P", "-q") as server:

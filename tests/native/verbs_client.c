@@ -472,6 +472,9 @@ static void advice(void)
     CHECK(!ibv_create_cq(context, 8, NULL, NULL, context->num_comp_vectors) && errno == EINVAL);
     CHECK(!ibv_create_cq(context, 8, NULL, NULL, -1) && errno == EINVAL);
     CHECK((made = ibv_create_cq(context, 8, NULL, NULL, context->num_comp_vectors - 1)));
+    struct ibv_qp_init_attr plain = {.send_cq = cq, .recv_cq = cq, .cap = {1, 1, 2, 1, 0}, .qp_type = 2};
+    struct ibv_qp *silent = ibv_create_qp(pd, &plain); /* asked for no inline data, has its elements' room */
+    CHECK(silent && plain.cap.max_inline_data == 32 && !ibv_destroy_qp(silent));
     CHECK(!ibv_destroy_cq(made) && ibv_query_ece(pair[0], &ece) == EOPNOTSUPP && !ece.vendor_id);
 
     CHECK((parent = front->alloc_parent_domain(context, &parts)) && parent->handle == pd->handle);

@@ -1,11 +1,17 @@
 /* Queue pairs and shared receive queues: making, modifying, asking, destroying. */
 #include "library.h"
 
+#define MOST_GIVEN 16 /* elements whose room is given for inline data */
 #define DEAD_BITS (15u << 21) /* attribute bits that were Ethernet's once */
 
 static uint32_t most(uint32_t one, uint32_t other)
 {
     return one > other ? one : other;
+}
+
+static uint32_t least(uint32_t one, uint32_t other)
+{
+    return one < other ? one : other;
 }
 
 static int make_rings(struct host *host, struct qp *qp, const struct softhca_create_qp *fields, int sends,
@@ -69,7 +75,9 @@ static void fill_fields(const struct ibv_qp_init_attr_ex *attr, struct softhca_c
     fields->send_cq = attr->send_cq ? attr->send_cq->handle : 0;
     fields->max_send_wr = attr->cap.max_send_wr;
     fields->max_send_sge = attr->cap.max_send_sge;
-    fields->max_inline_data = attr->cap.max_inline_data;
+    /* An entry has the room of its elements for inline data too; programs count on some that asked for none. */
+    fields->max_inline_data = most(attr->cap.max_inline_data, least(attr->cap.max_send_sge, MOST_GIVEN)
+                                   * (uint32_t)sizeof(struct softhca_sge));
     if (initiator)
         return;
     fields->recv_cq = attr->recv_cq ? attr->recv_cq->handle : 0;

@@ -8,6 +8,12 @@
 
 #define SPACE_TCP 0x0106
 #define SPACE_UDP 0x0111
+#define SPACE_IB 0x013F
+#define TYPE_RC 2U
+#define TYPE_UC 3U
+#define TYPE_UD 4U
+#define TYPE_XRC_SEND 9U
+#define TYPE_XRC_RECV 10U
 #define UDP_QKEY 0x01234567U
 
 struct identifier;
@@ -77,6 +83,7 @@ struct identifier {
     uint64_t uid;
     uint32_t handle, events_reported;
     uint16_t space;
+    uint8_t qp_type; /* what queue pairs are connected; that of a listener is its peers' other side */
     uint8_t state, bound, listens, reuse, traffic_class, goodbye, active;
     int ack_timeout, family_only;  /* -1: not said */
     uint32_t qkey, psn;
@@ -158,7 +165,12 @@ int gid_is_loopback(const uint8_t *gid);
 void ip_of_gid(const uint8_t *gid, uint16_t port, struct ip *found);
 
 /* Identifiers */
-int identifier_new(struct file *file, uint16_t space, uint64_t uid, struct identifier **found);
+int identifier_new(struct file *file, uint16_t space, uint8_t qp_type, uint64_t uid,
+                   struct identifier **found);
+static inline int connects(const struct identifier *id) /* else queue pairs of datagrams are resolved */
+{
+    return id->qp_type != TYPE_UD;
+}
 int identifier_find(struct file *file, uint32_t handle, struct identifier **found);
 struct identifier *identifier_next(uint32_t *handle);
 void identifier_free(struct identifier *id);

@@ -32,6 +32,20 @@ static void answer(uint64_t response, const void *value, size_t bytes, size_t ro
     memcpy((void *)(uintptr_t)response, value, bytes < room ? bytes : room);
 }
 
+/* The type of queue pairs in a port space; 0: there is none such. */
+static uint8_t type_in(const struct ucma_create_id *asked)
+{
+    if (asked->ps == SPACE_TCP || asked->ps == SPACE_UDP)
+        return asked->ps == SPACE_TCP ? TYPE_RC : TYPE_UD;
+    if (asked->ps != SPACE_IB)
+        return 0;
+    switch (asked->qp_type) {
+    case TYPE_RC: case TYPE_UC: case TYPE_UD: case TYPE_XRC_SEND: case TYPE_XRC_RECV:
+        return asked->qp_type;
+    }
+    return 0;
+}
+
 static int create_id(struct file *file, const union fields *fields, size_t room)
 {
     struct identifier *id;
@@ -39,9 +53,9 @@ static int create_id(struct file *file, const union fields *fields, size_t room)
     int error;
     if (room < sizeof handle)
         return ENOSPC;
-    if (fields->create.ps != SPACE_TCP && fields->create.ps != SPACE_UDP)
+    if (!type_in(&fields->create))
         return EPROTONOSUPPORT;
-    error = identifier_new(file, fields->create.ps, fields->create.uid, &id);
+    error = identifier_new(file, fields->create.ps, type_in(&fields->create), fields->create.uid, &id);
     if (error)
         return error;
     handle = id->handle;

@@ -62,7 +62,7 @@ static uint32_t request_data(const struct identifier *id, const struct ucma_conn
                              uint8_t *data)
 {
     struct ip_header header = {.ip = (uint8_t)(id->destination.version << 4), .port = htons(id->source.port)};
-    uint32_t room = id->space == SPACE_TCP ? REQUEST_BYTES : RESOLUTION_BYTES;
+    uint32_t room = connects(id) ? REQUEST_BYTES : RESOLUTION_BYTES;
     uint32_t bytes = HEADER_BYTES + parameters->private_data_len;
     if (bytes > room)
         return 0;
@@ -112,7 +112,7 @@ static int send_request(struct identifier *id, struct port *port, const void *da
         .cm = port->cm, .service_id = service_id(id->space, id->destination.port),
         .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
         .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
-        .max_cm_retries = MAX_CM_RETRIES, .qp_num = id->own.qp_num, .starting_psn = id->own.psn, .qp_type = 2,
+        .max_cm_retries = MAX_CM_RETRIES, .qp_num = id->own.qp_num, .starting_psn = id->own.psn, .qp_type = id->qp_type,
         .responder_resources = id->own.responder_resources, .initiator_depth = id->own.initiator_depth,
         .retry_cnt = id->own.retry_cnt, .rnr_retry = id->own.rnr_retry, .srq = id->own.srq,
         .flow_control = id->own.flow_control, .private_data = data, .private_data_bytes = bytes};
@@ -165,7 +165,7 @@ int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters)
     error = set_own(id, parameters);
     error = error ? error : port_open(port);
     if (!error)
-        error = (id->space == SPACE_TCP ? send_request : send_resolution)(id, port, data, bytes);
+        error = (connects(id) ? send_request : send_resolution)(id, port, data, bytes);
     if (error)
         return error;
     id->port = port;
@@ -245,11 +245,17 @@ static int answer_datagrams(struct identifier *id, const struct ucma_conn_param 
     return error;
 }
 
+/* The type that a reply names: its request's. */
+static uint8_t peers_type(uint8_t qp_type)
+{
+    return qp_type == TYPE_XRC_RECV ? TYPE_XRC_SEND : qp_type;
+}
+
 static int send_reply(struct identifier *id, const struct ucma_conn_param *parameters)
 {
     struct softhca_cm_reply fields = {
         .cm = id->port->cm, .id = id->number, .qp_num = id->own.qp_num, .starting_psn = id->own.psn,
-        .qp_type = 2, .responder_resources = id->own.responder_resources,
+        .qp_type = peers_type(id->qp_type), .responder_resources = id->own.responder_resources,
         .initiator_depth = id->own.initiator_depth, .retry_cnt = id->own.retry_cnt,
         .rnr_retry = id->own.rnr_retry, .srq = id->own.srq, .flow_control = id->own.flow_control,
         .private_data = parameters->private_data, .private_data_bytes = parameters->private_data_len};
@@ -282,7 +288,7 @@ int cm_accept(struct identifier *id, const struct ucma_conn_param *parameters, u
     error = state_after(id, CM_ACCEPT, &after);
     if (error || !id->port)
         return EINVAL;
-    if (id->space == SPACE_UDP) {
+    if (!connects(id)) {
         error = answer_datagrams(id, parameters);
         after = CM_CONNECTED;
     } else {
@@ -309,7 +315,7 @@ int cm_reject(struct identifier *id, const struct ucma_reject *asked)
     if (error || !id->port)
         return EINVAL;
     fields.cm = answer.cm = id->port->cm;
-    if (id->space == SPACE_TCP)
+    if (connects(id))
         TELL(host_of(id->port), error, cm_reject, &fields);
     else
         TELL(host_of(id->port), error, cm_answer, &answer);
@@ -333,7 +339,7 @@ int cm_disconnect(struct identifier *id)
     struct softhca_cm_disconnect fields = {.id = id->number};
     uint8_t after, before = id->state;
     int error = state_after(id, CM_DISCONNECT, &after);
-    if (error || id->space != SPACE_TCP || !id->port)
+    if (error || !connects(id) || !id->port)
         return EINVAL;
     fields.cm = id->port->cm;
     if (id->goodbye || (after == CM_CLOSING && before != CM_CLOSING))
@@ -377,8 +383,9 @@ static int receiving(const struct identifier *id, struct ucma_qp_attr *to)
 {
     if (!id->peer.known || !id->path.known)
         return EINVAL;
-    to->qp_attr_mask |= MASK_AV | MASK_PATH_MTU | MASK_DEST_QPN | MASK_RQ_PSN | MASK_MAX_DEST_RD
-        | MASK_MIN_RNR;
+    to->qp_attr_mask |= MASK_AV | MASK_PATH_MTU | MASK_DEST_QPN | MASK_RQ_PSN;
+    if (id->qp_type == TYPE_RC || id->qp_type == TYPE_XRC_RECV)
+        to->qp_attr_mask |= MASK_MAX_DEST_RD | MASK_MIN_RNR;
     cm_vector(id, id->path.gid, &to->ah_attr);
     to->path_mtu = id->path.mtu && id->path.mtu < id->place->mtu ? id->path.mtu : id->place->mtu;
     to->dest_qp_num = id->peer.qp_num;
@@ -395,7 +402,10 @@ static int sending(const struct identifier *id, struct ucma_qp_attr *to)
     if (!id->peer.known || !id->path.known)
         return EINVAL;
     to->sq_psn = id->peer.psn;
-    to->qp_attr_mask |= MASK_TIMEOUT | MASK_RETRY_CNT | MASK_RNR_RETRY | MASK_MAX_RD;
+    if (id->qp_type == TYPE_RC || id->qp_type == TYPE_XRC_SEND)
+        to->qp_attr_mask |= MASK_RETRY_CNT | MASK_RNR_RETRY | MASK_MAX_RD;
+    if (id->qp_type != TYPE_UC)
+        to->qp_attr_mask |= MASK_TIMEOUT;
     to->timeout = ack_timeout(id, id->path.ack_timeout);
     to->retry_cnt = end->retry_cnt;
     to->rnr_retry = end->rnr_retry;
@@ -405,7 +415,7 @@ static int sending(const struct identifier *id, struct ucma_qp_attr *to)
 
 int cm_attributes(const struct identifier *id, uint32_t state, struct ucma_qp_attr *to)
 {
-    int connected = id->space == SPACE_TCP;
+    int connected = connects(id);
     memset(to, 0, sizeof *to);
     if (!id->place)
         return EINVAL;
@@ -499,7 +509,7 @@ static void tell_request(struct identifier *listener, struct identifier *child, 
     struct ucma_conn_param *to = &event->ucma.param.conn;
     event->child = child;
     event->ucma.id = child->handle;
-    if (child->space == SPACE_UDP) {
+    if (!connects(child)) {
         fill_private(entry, data, HEADER_BYTES, event->ucma.param.ud.private_data,
                      &event->ucma.param.ud.private_data_len);
     } else {
@@ -516,6 +526,14 @@ static void tell_request(struct identifier *listener, struct identifier *child, 
     file_post(listener->file, event);
 }
 
+/* The type that a listener for a request has. */
+static uint8_t entry_type(const struct softhca_cm_header *entry)
+{
+    if (entry->kind == SOFTHCA_CM_SIDR_REQUEST)
+        return TYPE_UD;
+    return entry->qp_type == TYPE_XRC_SEND ? TYPE_XRC_RECV : entry->qp_type;
+}
+
 static void requested(struct port *port, const struct softhca_cm_header *entry, const uint8_t *data)
 {
     struct identifier *listener = owner_of(port, entry->listener, 1), *child = NULL;
@@ -523,10 +541,10 @@ static void requested(struct port *port, const struct softhca_cm_header *entry, 
     struct ip_header header;
     uint8_t own[16];
     memcpy(&header, data, sizeof header);
-    if (!listener || entry->private_bytes < HEADER_BYTES || header.versions >> 4
+    if (!listener || entry_type(entry) != listener->qp_type || entry->private_bytes < HEADER_BYTES || header.versions >> 4
         || (header.ip >> 4 != 4 && header.ip >> 4 != 6) || !is_for(listener, &header, port)
         || !(event = event_new(listener, UCMA_CONNECT_REQUEST))
-        || identifier_new(listener->file, listener->space, 0, &child)) {
+        || identifier_new(listener->file, listener->space, listener->qp_type, 0, &child)) {
         free(event);
         refuse(port, entry);
         return;
@@ -624,7 +642,7 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
         id->goodbye = 0;
     if (!event)
         return;
-    if (id->space == SPACE_UDP)
+    if (!connects(id))
         fill_private(entry, data, 0, event->ucma.param.ud.private_data,
                      &event->ucma.param.ud.private_data_len);
     else

@@ -10,7 +10,7 @@
 static struct identifier **table;
 static uint32_t capacity, hint;
 
-int identifier_new(struct file *file, uint16_t space, uint64_t uid, struct identifier **found)
+int identifier_new(struct file *file, uint16_t space, uint8_t qp_type, uint64_t uid, struct identifier **found)
 {
     struct identifier *id = calloc(1, sizeof *id), **grown;
     uint32_t handle = 0;
@@ -34,6 +34,7 @@ int identifier_new(struct file *file, uint16_t space, uint64_t uid, struct ident
     id->psn &= 0xffffff;
     id->file = file;
     id->space = space;
+    id->qp_type = qp_type;
     id->uid = uid;
     id->handle = handle;
     id->state = CM_IDLE;
