@@ -16,7 +16,8 @@ from softhca.native import build
 
 KERNEL_HEADER = Path("/usr/include/rdma/rdma_user_cm.h")
 CM_CASES = [
-    "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams", "threads",
+    "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",
+    "threads",
 ]  # fmt: skip
 """Not forks: a child of a program with threads may find the sanitizers' own locks taken for ever (GCC 12)."""
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals",
@@ -161,7 +162,7 @@ def test_states_are_those_of_python():
     names = {name: int(value) for each in re.findall(r"enum \{ (.*) \};", text)
              for value, name in enumerate(each.split(", "))}  # fmt: skip
     rows = [list(map(int, row.split(", "))) for row in re.findall(r"^    \{(.*)\},$", text, re.MULTILINE)]
-    assert len(rows) == len(states.STATES) == 12
+    assert len(rows) == len(states.STATES) == 14
     for state, row in enumerate(rows):
         assert names[f"CM_{states.STATES[state]}"] == state
         assert {at: after for at, after in enumerate(row) if after >= 0} == states.TRANSITIONS[state]
