@@ -248,26 +248,32 @@ class ProposalSetting(FailoverSetting):
             moments[-1] = world.now + FAILURE_NS
             for message, time_ns in enumerate(moments, first):
                 self._plan_message(time_ns, end, message)
-        self._plan_end_of_port(moment, 1 + number % 2, for_good=last)
+        self._plan_end_of_port(moment, number, for_good=last)
         if last:
             self._when(self._is_done, self._part, ARRIVES)
         else:
             self._when(self._armed(number + 1), lambda: self._phase(number + 1), PROPOSED)
 
-    def _plan_end_of_port(self, time_ns: int, port_number: int, for_good: bool) -> None:
+    def _plan_end_of_port(self, time_ns: int, moves: int, for_good: bool) -> None:
+        """The port that all use after so many moves fails, and comes back when all have left it."""
         node, known = self._dice.choice(self.programs).node, self._dice.random() < 0.5
+        port_number = 1 + moves % 2
+        world, latest_ns = self.world, time_ns + AWAY_NS + MOST_LOOKS // 2 * LOOK_NS
         self._away = not for_good
 
         def fail(_: object) -> None:
             self.cut(node, port_number, known, True)
 
         def heal(_: object) -> None:
+            if not all(end.moves > moves for end in self.ends) and world.now < latest_ns:
+                world.at(world.now + LOOK_NS, heal)
+                return
             self._away = False
             self.cut(node, port_number, known, False)
 
-        self.world.at(time_ns, fail)
+        world.at(time_ns, fail)
         if not for_good:
-            self.world.at(time_ns + AWAY_NS, heal)
+            world.at(time_ns + AWAY_NS, heal)
 
     def _is_done(self) -> bool:
         """Whether all was said and heard, along the last path."""
