@@ -80,7 +80,7 @@ def test_an_adapter_that_does_not_answer_is_given_up_after_a_time(driver, closin
     error = refused(alloc, driver)
     assert error.errno == errno.EIO
     assert "does not answer" in error.message
-    assert driver.channel.noted == ["wait 1.0"] * int(slices)
+    assert driver.channel.noted == ["wait 1.0"] * int(slices) + ["wake"]
     assert not driver.session.gone
     driver.channel.answer = lambda command: {"pd": 1}
     assert refused(alloc, driver).errno == errno.EIO, "no further command is possible"
@@ -106,7 +106,7 @@ def test_an_adapter_that_has_gone_is_not_waited_for(driver):
     driver.channel.answer = lambda command: setattr(driver.channel, "living", False)
     error = refused(alloc, driver)
     assert (error.errno, driver.session.gone) == (errno.EIO, True)
-    assert driver.channel.noted == ["wait 1.0"]
+    assert driver.channel.noted == ["wait 1.0", "wake"]
     assert "gone" in refused(driver.session.check).message
 
 

@@ -42,7 +42,7 @@ cdef class RequestTransmitter(SendEngine):
     cdef unsigned int begun
     cdef bint pushed
     cdef bint beyond
-    cdef bint probe
+    cdef public bint probe
     cdef unsigned long long unrequested_bytes
     cdef unsigned long long armed_ns
 

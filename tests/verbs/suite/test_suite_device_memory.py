@@ -167,7 +167,7 @@ def test_what_the_device_has_not_is_refused_as_unsupported(ctx) -> None:
 
 def test_a_rule_takes_no_more_specifications_than_it_says() -> None:
     attr = FlowAttr(num_of_specs=1)
-    attr.specs += [EthSpec(), EthSpec()]
+    attr.specs.extend([EthSpec(), EthSpec()])
     with pytest.raises(PyverbsUserError):
         Flow(None, attr)
 
