@@ -30,7 +30,7 @@ GOLDEN = {
     "cm-under-loss": "accc8ddd4fbedb3fe7d30eaa5238455c",
     "stale-connection": "2ad6eb80063961987b9ce21ee8f147fd",
     "port-failover": "5649ce6aefaf72b508d697ab3df2543e",
-    "lap-failover": "25b70936b8ca0daa2757e8cc331f40af",
+    "lap-failover": "8cd7b51ab2853800e86b9faace64f156",
     "rd-chaos": "560df05ca0f8e54d3f15f6f612e570ca",
     "ecn-incast": "f038dc0cca096e2572b3cdcfd1b8ab18",
     "pfc-incast": "5b3944ff8ef14ee4daa5679a3fcc01d0",
