@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from mailbox_rings import Ring, block_of
+from mailbox_rings import Memory, Ring, block_of
 
 from softhca.mailbox.blocks import (
     CREDIT,
@@ -90,6 +90,27 @@ def test_a_writer_that_overruns_loses_its_own_message_only():
     ring.outbox.put(DATA, (b"first",))
     ring.carry()
     assert ring.take() == b"first"
+
+
+def test_a_block_that_would_end_behind_the_ring_is_refused():
+    """The writer has the key, and what lies behind the ring is not the ring's."""
+    ring = Ring(WIDE)
+    ring.target = Memory(WIDE.ring_bytes + WIDE.slot_bytes * 3)
+    ring.inbox = Inbox(WIDE.slots, WIDE.slot_bytes, ring.opener, ring.target.address, ring.sealer)
+    for n in range(WIDE.slots - 1):
+        ring.outbox.put(DATA, (bytes([n]),))
+    ring.carry()
+    assert [ring.take() for _ in range(WIDE.slots - 1)] == [bytes([n]) for n in range(WIDE.slots - 1)]
+    last = WIDE.slot_bytes * (WIDE.slots - 1)
+    block = block_of(WIDE, WIDE.slots, DATA, bytes(100))
+    assert WIDE.slot_bytes < len(block)
+    ring.target.view[last : last + len(block)] = block
+    behind = bytes(ring.target.view[WIDE.ring_bytes :])
+    assert ring.take() == LENGTH
+    assert bytes(ring.target.view[WIDE.ring_bytes :]) == behind
+    block = block_of(WIDE, WIDE.slots, DATA, b"fits")
+    ring.target.view[last : last + len(block)] = block
+    assert ring.take() == b"fits"
 
 
 @pytest.mark.parametrize(("at", "value", "verdict"), [(8, 200, LENGTH), (11, 255, LENGTH), (13, 9, FORMAT)])
