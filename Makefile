@@ -60,7 +60,7 @@ test-interpreted: $(PLAIN)/.installed test-tools
 	  $(PLAIN)/bin/python tests/run.py build/summary-interpreted.txt $(PARALLEL)
 
 # What only tests use (command or path:package).  Without root, tests that need an absent one say so and are skipped.
-TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog nextpnr-ice40:nextpnr-ice40 ibv_rc_pingpong:ibverbs-utils ib_write_bw:perftest ucx_perftest:ucx-utils rping:rdmacm-utils iperf:iperf mpirun:openmpi-bin mpicc:libopenmpi-dev /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs fi_pingpong:libfabric-bin opensm:opensm ibnetdiscover:infiniband-diags ibsim:ibsim-utils
+TEST_TOOLS := tshark:tshark qemu-system-x86_64:qemu-system-x86 mke2fs:e2fsprogs ip:iproute2 iverilog:iverilog nextpnr-ice40:nextpnr-ice40 ibv_rc_pingpong:ibverbs-utils ib_write_bw:perftest ucx_perftest:ucx-utils rping:rdmacm-utils iperf:iperf zsh:zsh mpirun:openmpi-bin mpicc:libopenmpi-dev /usr/lib/python3/dist-packages/pyverbs:python3-pyverbs fi_pingpong:libfabric-bin opensm:opensm ibnetdiscover:infiniband-diags ibsim:ibsim-utils
 test-tools:
 	@absent=; for tool in $(TEST_TOOLS); do \
 	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${tool%%:*} >/dev/null || [ -e $${tool%%:*} ] || absent="$$absent $${tool##*:}"; \
