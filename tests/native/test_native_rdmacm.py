@@ -268,13 +268,25 @@ def test_ipv6(libibverbs, elsewhere):
         own.close()
 
 
-@pytest.mark.parametrize("kind", ["msg", "dgram", "rdm"])
-def test_libfabric_pings(elsewhere, kind):
+def fabric_ping(world, kind):
+    """What the client and the server said."""
     command = ("fi_pingpong", "-p", "verbs", "-e", kind, "-I", "10", "-S", "1000", "-c")
-    with elsewhere.start(*command, SOFTHCA_DEBUG="") as server:
+    with world.start(*command, SOFTHCA_DEBUG="") as server:
         try:
             await_listener(47592, server)
-            said = ended(elsewhere.start(*command, "127.0.0.77"))
-            assert all(re.search(r"^1000 +10 +=10 ", each, re.MULTILINE) for each in (said, ended(server)))
+            said, _ = world.start(*command, "127.0.0.77").communicate(timeout=LIMIT_S)
+            return said, server.communicate(timeout=LIMIT_S)[0]
         finally:
             server.kill()
+
+
+@pytest.mark.parametrize("kind", ["msg", "dgram", "rdm"])
+def test_libfabric_pings(elsewhere, kind):
+    """Of two ends of the kind rdm that part at the same moment one may see receives flushed, when all was
+    measured, on a busy machine: such a run is tried again."""
+    for _ in range(3):
+        said = fabric_ping(elsewhere, kind)
+        if kind != "rdm" or not any("Work Request Flushed Error" in each for each in said):
+            break
+    assert all(re.search(r"^1000 +10 +=10 ", each, re.MULTILINE) for each in said), said
+    assert not any("[error]" in each for each in said), said
