@@ -35,11 +35,15 @@ class Region:
 class MessageBlocks(Context):
     """``regions`` by key, ``memory``: bytes by address; ``rings``: words by address (descriptors).
 
-    ``writable``: bytes that may be written at all; ``sent``: packets, as words without the ICRC.
+    ``writable``: bytes that may be written at all; ``receives``: the addresses of receives' descriptors, of
+    which the third word may be written, too; ``sent``: packets, as words without the ICRC.
     """
 
-    def __init__(self, vis, regions):
+    def __init__(self, vis, regions, receives=()):
         super().__init__()
+        self.receives = frozenset(receives)
+        self.closed = set()  # words that the host refuses to write
+        self.noted = False  # immediate data have been written, and no completion has told of them yet
         self.keys = RemoteKeyModel(vis)
         self.regions = {region.key: region for region in regions}
         self.memory, self.rings = {}, {}
@@ -126,7 +130,13 @@ class MessageBlocks(Context):
         address = self.values["HOST_ADDRESS_HIGH"] << 32 | self.values["HOST_ADDRESS"]
         command, count = value & 0xFF, value >> 8
         self.failed = False
-        if command == 3:
+        if command == 2:
+            assert address - 8 in self.receives, f"writes {address:#x}, which is no receive's immediate data"
+            self.failed = address not in self.rings or address in self.closed
+            if not self.failed:
+                self.rings[address] = self.values["HOST_DATA"]
+                self.noted = True
+        elif command == 3:
             self.failed = address % 4 != 0 or address not in self.rings
             words = [] if self.failed else [self.rings.get(address + 4 * i, 0) for i in range(count)]
             self.descriptor = deque(words)
@@ -203,6 +213,8 @@ class MessageBlocks(Context):
 
     def write_CQ_PUSH(self, value):
         status = self.values["CQ_STATUS"]
+        assert bool(status & 0x80) == self.noted, "immediate data that did not come, or are not told of"
+        self.noted = False
         self.completions.append((self.values["CQ_QP"], self.values["CQ_WORK"], status & 0xFF, status >> 8))
 
     def write_EVENT_PUSH(self, value):

@@ -13,8 +13,15 @@ from cosimulation import PD, QP, CoSimulation
 
 from machine_speed import limit_s
 from softhca.cli.main import main
-from softhca.hardware.message_host import READ_MESSAGE, SEND_MESSAGE, WRITE_MESSAGE, Done
-from softhca.testing.ends import READ, SEND, WRITE, post
+from softhca.hardware.message_host import (
+    READ_MESSAGE,
+    SEND_IMMEDIATE,
+    SEND_MESSAGE,
+    WRITE_IMMEDIATE,
+    WRITE_MESSAGE,
+    Done,
+)
+from softhca.testing.ends import READ, SEND, SEND_IMM, WRITE, WRITE_IMM, post
 from softhca.wire.capture_file import LINKTYPE_INFINIBAND
 from softhca.wire.packet import decode
 from softhca.wire.pcap import PcapWriter
@@ -208,10 +215,10 @@ def test_capture_decode_reads_them(talk, tmp_path, capsys):
 class Errors:
     """What is refused, each on a queue pair of its own."""
 
-    RANGE, KEY, OURS, LOCAL, LATE, GAP, LONG, RIGHT = range(2, 10)
+    RANGE, KEY, OURS, LOCAL, LATE, GAP, LONG, RIGHT, LOST, PROMPT = range(2, 12)
 
     def __init__(self):
-        qps = tuple(range(2, 10))
+        qps = tuple(range(2, 12))
         self.both = both = CoSimulation(qps, vis=16, min_rnr_timer=1)
         self.memory = data_of(BYTES, 5)
         self.seen = {}
@@ -254,9 +261,51 @@ class Errors:
         self.seen["gap"] = await both.completed(context)
         both.change = lambda who, data: data
 
+        self.lost = []
+        both.change = self.lose_answers
+        await both.bench.set_context(context, self.LOST, SQ_TIMEOUT=1)
+        await host.post_send(context, self.LOST, WRITE_MESSAGE, (region.piece(40, 40),), work=7,
+                             va=end.va + 9400, key=end.key.rkey)  # fmt: skip
+        end.memory[700:740] = self.memory[80:120]
+        self.seen["lost"] = [await both.completed(context)]
+        await host.post_send(context, self.LOST, READ_MESSAGE, (region.piece(3100, 40),), work=8,
+                             va=end.va + 700, key=end.key.rkey)  # fmt: skip
+        self.seen["lost"].append(await both.completed(context))
+        both.change = lambda who, data: data
+        await self.promptly(context)
+
         await host.post_receive(context, self.LONG, (region.piece(4000, 20),), work=6)
         await theirs("long", self.LONG, SEND, 0, 0)
         self.seen["after"] = both.host.read_bytes(region, 0, BYTES), both.host.read_bytes(closed, 0, 64)
+
+    async def promptly(self, context):
+        """Immediate data both ways."""
+        both, host, end, qp = self.both, self.both.host, self.both.end, self.PROMPT
+        region, seen = self.region, []
+        both.peers[qp].post_recv(1, [end.sge(9600, 40)])
+        both.peers[qp].post_recv(2, [end.sge(9600, 40)])
+        await host.post_send(
+            context, qp, SEND_IMMEDIATE, (region.piece(0, 9),), work=1, immediate=0x01020304
+        )
+        await host.post_send(context, qp, WRITE_IMMEDIATE, (region.piece(0, 300),), work=2, immediate=5,
+                             va=end.va + 9700, key=end.key.rkey)  # fmt: skip
+        found = []
+        await both.until(context, lambda: seen.extend(host.poll()) or found.extend(end.cq.poll(4))
+                         or len(seen) + len(found) == 4)  # fmt: skip
+        for work in (11, 12):
+            await host.post_receive(context, qp, (region.piece(3200, 40),), work=work)
+        post(both.peers[qp], SEND_IMM, [end.sge(0, 8)], wr_id=3, imm=0x0A0B0C0D)
+        post(both.peers[qp], WRITE_IMM, [end.sge(0, 300)], wr_id=4, va=VA + 3300, rkey=region.key, imm=6)
+        gates, peers = await both.completed(context, 2, 2)
+        self.seen["prompt"] = seen, [(done.wr_id, done.imm_data) for done in found], gates, peers
+
+    def lose_answers(self, who, data):
+        """The software's first acknowledgement, and its first answer to a READ."""
+        opcode = headers(data).opcode
+        if who == "software" and opcode in (16, 17) and opcode not in self.lost:
+            self.lost.append(opcode)
+            return None
+        return data
 
     def told(self):
         """(opcode, queue pair of the gates) of what the gates have sent."""
@@ -303,6 +352,25 @@ def test_a_lost_packet_is_sent_again(errors):
     assert bytes(errors.both.end.memory[9000:9300]) == errors.memory[:300]
 
 
+def test_an_answer_that_is_lost_is_waited_for_so_long_and_asked_for_again(errors):
+    assert errors.lost == [17, 16]
+    assert [found for found, _ in errors.seen["lost"]] == [
+        [Done(Errors.LOST, 7, SUCCESS, 0)], [Done(Errors.LOST, 8, SUCCESS, 0)]
+    ]  # fmt: skip
+    assert bytes(errors.both.end.memory[9400:9440]) == errors.memory[40:80]
+    assert errors.seen["after"][0][3100:3140] == errors.memory[80:120]
+
+
+def test_immediate_data_both_ways(errors):
+    ours, theirs, gates, peers = errors.seen["prompt"]
+    qp = Errors.PROMPT
+    assert ours == [Done(qp, 1, SUCCESS, 0), Done(qp, 2, SUCCESS, 0)]
+    assert [number for number, _ in theirs] == [1, 2]
+    assert [data for _, data in theirs] == [0x01020304, 5]
+    assert gates == [Done(qp, 11, SUCCESS, 8, 0x0A0B0C0D), Done(qp, 12, SUCCESS, 300, 6)]
+    assert peers == [(3, SUCCESS), (4, SUCCESS)]
+
+
 def test_a_message_longer_than_its_receive_is_refused_on_both_sides(errors):
     assert errors.seen["long"] == ([Done(Errors.LONG, 6, LOCAL_LENGTH, 0)], [(Errors.LONG, INVALID)])
 
@@ -310,7 +378,8 @@ def test_a_message_longer_than_its_receive_is_refused_on_both_sides(errors):
 def test_nothing_was_written_that_was_refused(errors):
     region, closed = errors.seen["after"]
     changed = [at for at in range(BYTES) if region[at] != errors.memory[at]]
-    allowed = {*range(3000, 3008), *range(4000, 4020)}
+    allowed = {*range(3000, 3008), *range(4000, 4020), *range(3100, 3140), *range(3200, 3240)}
+    allowed |= {*range(3300, 3600)}
     assert set(changed) <= allowed
     assert closed == bytes(64)
 

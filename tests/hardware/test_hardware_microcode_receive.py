@@ -22,8 +22,14 @@ VIS, MTU, PD, OTHER_PD = 4, 256, 5, 6
 PROGRAM = microcode_program("receive", {"VIS": VIS})
 LONGEST = 20_000
 """Clocks of a packet, and of a READ that is answered before it."""
-ACCEPTED, DUPLICATE, GAP = 0, 1, 2
-ACK, NAK_GAP = 0x1F, 0x60
+WAITING, READING = 2, 4
+"""Phases of the SQ: for an acknowledgement, for the answers to a READ."""
+ACCEPTED, DUPLICATE, GAP, LOCAL = 0, 1, 2, 8
+ACK, NAK_GAP, NAK_LOCAL = 0x1F, 0x60, 0x63
+BROKEN = 3
+"""A state of the RQ."""
+HAS_IMMEDIATE, NOT_WRITTEN = 0x80, 4
+"""Of a completion's status."""
 
 
 def regions():
@@ -40,7 +46,8 @@ def regions():
 
 
 def blocks_of():
-    blocks = MessageBlocks(VIS, regions())
+    receives = [0x8000 + 0x1000 * qp + 128 * place for qp in range(VIS) for place in range(4)]
+    blocks = MessageBlocks(VIS, regions(), receives)
     for qp in range(VIS):
         words = {"RQ_PD": PD, "RQ_PSN": 0xFFFFFE, "RQ_BASE": 0x8000 + 0x1000 * qp, "RQ_MASK": 3, "SQ_PD": PD,
                  "SQ_BASE": 0x20000 + 0x1000 * qp, "SQ_MASK": 3, "SQ_MTU": MTU, "SQ_PKEY": 0xFFFF,
@@ -51,7 +58,7 @@ def blocks_of():
     return blocks
 
 
-def packet(opcode, qp, psn, *, reth=None, aeth=None, payload=b"", ack=True, pkey=0xFFFF):
+def packet(opcode, qp, psn, *, reth=None, aeth=None, immediate=None, payload=b"", ack=True, pkey=0xFFFF):
     """Words as the receive FIFO has them, some word for the ICRC last."""
     pad = -len(payload) % 4
     words = [0x20009, 0x1, opcode << 24 | 0x40 << 16 | pad << 20 | pkey, qp, ack << 31 | psn]
@@ -60,6 +67,8 @@ def packet(opcode, qp, psn, *, reth=None, aeth=None, payload=b"", ack=True, pkey
         words += [va >> 32, va & 0xFFFFFFFF, key, length]
     if aeth is not None:
         words.append(aeth)
+    if immediate is not None:
+        words.append(immediate)
     data = payload + bytes(pad)
     return [*words, *(int.from_bytes(data[i : i + 4], "big") for i in range(0, len(data), 4)), 0xCCCCCCCC]
 
@@ -96,6 +105,8 @@ class Dice(random.Random):
         reth = aeth = None
         full = MTU if opcode in (0, 1, 6, 7, 13, 14) else self.choice((0, 1, 4, 63, 200, MTU))
         length = self.choice((full, full, full, full + 1, 3, MTU + 4))
+        # a packet that is shorter than its headers is marked by the FIFO and never looked at
+        immediate = self.getrandbits(32) if opcode in (3, 5, 9, 11) else None
         if opcode in (6, 10, 11, 12):
             va = region.va + self.choice((0, 0, 1, 70, region.length - 3, region.length, -4, 1 << 63))
             asked = self.choice((length, length, 0, 1, 600, 1 << 31, 0xFFFFFFFF))
@@ -108,8 +119,9 @@ class Dice(random.Random):
         psn = psn + self.choice((0, 0, 0, 0, 0, 0, -1, 1, 1 << 23)) & 0xFFFFFF
         pkey = self.choice((0xFFFF,) * 9 + (0x7FFF, 1))
         return packet(
-            opcode, qp, psn, reth=reth, aeth=aeth, payload=payload, ack=self.random() < 0.7, pkey=pkey
-        )
+            opcode, qp, psn, reth=reth, aeth=aeth, immediate=immediate, payload=payload,
+            ack=self.random() < 0.7, pkey=pkey,
+        )  # fmt: skip
 
 
 def rules(blocks, engine, seed):
@@ -121,7 +133,8 @@ def rules(blocks, engine, seed):
             dice.descriptor(blocks, 1, qp, place, 0)
             dice.descriptor(blocks, 0, qp, place, dice.choice((1, 4, 4)))
         first = dice.choice((5, 0xFFFFFE))
-        waits = {"SQ_PHASE": 2, "SQ_FIRST": first, "SQ_LAST": first + 2 & 0xFFFFFF, "SQ_LENGTH": 600}
+        phase = dice.choice((WAITING, READING, READING))
+        waits = {"SQ_PHASE": phase, "SQ_FIRST": first, "SQ_LAST": first + 2 & 0xFFFFFF, "SQ_LENGTH": 600}
         blocks.context.update({64 * qp + WORDS[name]: value for name, value in waits.items()})
     for _ in range(dice.randrange(1, 12)):
         qp = dice.choice((0, 0, 1, 2, 3, 3, VIS))
@@ -168,6 +181,33 @@ def test_a_byte_outside_of_what_is_registered_would_be_seen():
     blocks.values["HOST_ADDRESS"] -= 1
     with pytest.raises(AssertionError, match="nobody registered"):
         blocks.write_HOST_COMMAND(1 << 8 | 5)
+
+
+@pytest.mark.parametrize("opcode", [5, 11])
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_peer_whose_immediate_data_the_host_does_not_take_is_told_so(opcode, refused):
+    blocks = blocks_of()
+    engine = InstructionModel(PROGRAM.halves, blocks)
+    slot = 0x8000 + 0x1000
+    blocks.counts[1] = 1
+    blocks.rings.update({slot + 4 * word: 0 for word in range(32)})
+    blocks.rings[slot + 4] = 77
+    blocks.rings.update({slot + 64: 0x10_0F80, slot + 76: 16})
+    if refused:
+        blocks.closed.add(slot + 8)
+    reth = (0x10_0F80, 0, 4) if opcode == 11 else None
+    blocks.arrive(packet(opcode, 1, 0xFFFFFE, reth=reth, immediate=0x01020304, payload=b"data"))
+    run(blocks, engine)
+    state, psn, msn = (blocks.context.get(64 + WORDS[name], 0) for name in ("RQ_STATE", "RQ_PSN", "RQ_MSN"))
+    told = [(words[5] >> 24, words[5] & 0xFFFFFF) for words in blocks.sent]
+    if refused:
+        assert (told, state, psn, msn) == ([(NAK_LOCAL, 0)], BROKEN, 0xFFFFFE, 0)
+        assert blocks.completions == [(1, 77, NOT_WRITTEN, 4)]
+        assert engine.registers[4] == LOCAL
+    else:
+        assert (told, state, psn, msn) == ([(ACK, 1)], 0, 0xFFFFFF, 1)
+        assert blocks.completions == [(1, 77, HAS_IMMEDIATE, 4)]
+        assert blocks.rings[slot + 8] == 0x01020304
 
 
 def test_a_gap_is_told_once_and_a_duplicate_is_acknowledged():

@@ -19,6 +19,7 @@ from machine_speed import limit_s
 from softhca.cli.main import main
 from softhca.hardware import formal_arbiters as arbiters
 from softhca.hardware import formal_fifos as fifos
+from softhca.hardware import formal_scheduler as schedules
 from softhca.hardware.claims import Claims, Verdict, judge_claims, seek_breaks
 from softhca.hardware.proofs import PROOFS
 
@@ -55,6 +56,8 @@ RECEIVER = fifos.ReceiverClaims, "SerialReceiver", (), "serial"
 BUFFER = fifos.ShowsPackets, "PacketBuffer", (4, 2, 1), "packet_buffer"
 RECEIVE = fifos.ReceiveClaims, "ReceiveFifo", (4, 2), "fifo"
 SEND = fifos.SendClaims, "SendFifo", (4, 2), "fifo"
+TIMER = schedules.TimerClaims, "RetryTimer", (2, 4, 2), "retry_timer"
+LISTS = schedules.SchedulerClaims, "WorkScheduler", (4, 4), "work_scheduler"
 SPOILT = [
     Spoilt(*ARBITER, "next_one = (i + step) % self.requesters", "next_one = step - 1"),
     Spoilt(*ARBITER, "busy.eq(~self.host.done)", "busy.eq(0)"),
@@ -99,6 +102,21 @@ SPOILT = [
     Spoilt(*SEND, "with m.If(by_engine & self.move.valid):", "with m.If(1 == 0):"),
     Spoilt(*SEND, "buffer.keep.eq(~lost & ~late)", "buffer.keep.eq(~late)"),
     Spoilt(*SEND, "late.eq(self.write_tx_push.strobe | self.move.valid)", "late.eq(self.move.valid)"),
+    Spoilt(*TIMER, "note.data.eq(later)", "note.data.eq(1)"),
+    Spoilt(*TIMER, " & ~later & ~due)", " & ~later)"),
+    Spoilt(*TIMER, " & ~later & ~due)", " & ~due)"),
+    Spoilt(*TIMER, "with m.Elif(due & ~self.ring.valid & ", "with m.Elif(due & "),
+    Spoilt(*TIMER, "Mux(self.ring.valid, self.ring.qp, number)", "Mux(due, number, self.ring.qp)"),
+    Spoilt(*TIMER, "write.strobe & ~write.data[LATER_BIT]", "write.strobe"),
+    Spoilt(*LISTS, "write_link.en.eq(waiting.bit_select(asked, 1)),", "write_link.en.eq(1),"),
+    Spoilt(*LISTS, "with m.If(~waits_here.data):", "with m.If(1 == 1):"),
+    Spoilt(*LISTS, "with m.If(heads[chosen] == tails[chosen]):", "with m.If(1 == 0):"),
+    Spoilt(*LISTS, "rotates.eq(spends & (high_bytes >= HIGH_LIMIT_BYTES)),", "rotates.eq(spends),"),
+    Spoilt(
+        *LISTS,
+        "with m.Elif(~present & (waiting != 0)):",
+        "with m.Elif(~present & (waiting != 0) & ~self.put.valid):",
+    ),
 ]
 
 

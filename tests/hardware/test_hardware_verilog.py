@@ -117,6 +117,7 @@ MEMORY_BITS = {
     "translation": 32,  # and of bits
     "context_memory": 64 * 64 * 32,
     "doorbell_manager": 2 * 256 * 16,
+    "retry_timer": 256,
     "work_scheduler": 256 * (4 + 8 + 1),
     "completion_engine": 16 * 32,
 }

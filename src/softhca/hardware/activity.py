@@ -15,7 +15,7 @@ from softhca.hardware.subsystem_bench import SubsystemBench
 IDLE, WAITS, WORKS = range(3)
 """An engine looks for work; it waits for host memory or a look-up; it works."""
 _LOOPS = {
-    SEND: ("send", {"idle": 4, "watch": 2}, {"busy": 2, "found_page": 2, "seek": 2}),
+    SEND: ("send", {"idle": 4, "watch": 2}, {"busy": 2, "found_page": 2, "seek": 2, "quits": 2}),
     RECEIVE: ("receive", {"next": 5}, {"busy": 2, "wait": 2, "room": 4}),
 }
 """Microcode of each engine; where it looks for work, and where it waits: labels and instructions behind."""

@@ -22,13 +22,13 @@ CALLER = ""
 _TASKS: Mapping[int, Mapping[str, str]] = {
     SEND: {
         "idle": TURN, "complete": COMPLETE, "over": TURN, "begin": BEGIN, "going_on": NEWS,
-        "finish": COMPLETE, "repeat": NEWS, "packet": ROOM, "header": HEADERS, "payload": PAYLOAD,
-        "gathered": END, "thrown": END, "bind": BIND, "tell": COMPLETE, "look": CALLER,
+        "finish": COMPLETE, "rest": NEWS, "packet": ROOM, "header": HEADERS, "payload": PAYLOAD,
+        "gathered": END, "thrown": END, "bind": BIND, "tell": COMPLETE, "wait_for": CALLER,
     },
     RECEIVE: {
         "next": TURN, "packet": HEADERS, "in_order": PLACE, "leave": END, "read": READ, "unfit": END,
         "answers": NEWS, "respond": READ, "drain": CALLER, "answer": ANSWER, "room": CALLER, "aeth": ANSWER,
-        "one_more": CALLER, "complete": COMPLETE, "drawn": CALLER, "scatter": PAYLOAD, "allowed": CALLER,
+        "one_more": CALLER, "complete": COMPLETE, "immediate": CALLER, "scatter": PAYLOAD, "allowed": CALLER,
     },
 }  # fmt: skip
 """From which label on, in the order of addresses, an engine is at what."""

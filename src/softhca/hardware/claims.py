@@ -9,6 +9,7 @@ can speak of every word.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
@@ -26,22 +27,25 @@ STEPS = 3
 
 
 class Registers:
-    """A platform that builds memories of registers; `words` are those of the memory of that shape, of which
-    a design has one."""
+    """A platform that builds memories of registers."""
 
     def __init__(self) -> None:
-        self._words: dict[tuple[int, int], list[Signal]] = {}
+        self._words: dict[tuple[int, int, int], list[Signal]] = {}
+        self._built: Counter[tuple[int, int]] = Counter()
 
-    def words(self, depth: int, bits: int) -> list[Signal]:
-        """The registers of the memory of ``depth`` words of ``bits``."""
-        name = f"memory_{depth}_{bits}"
+    def words(self, depth: int, bits: int, place: int = 0) -> list[Signal]:
+        """The registers of the memory of ``depth`` words of ``bits``; ``place``: which one of that shape, as
+        the design names them."""
+        name = f"memory_{depth}_{bits}_{place}"
         made = [Signal(bits, name=f"{name}_{address}") for address in range(depth)]
-        return self._words.setdefault((depth, bits), made)
+        return self._words.setdefault((depth, bits, place), made)
 
     def get_memory(self, memory: Memory) -> Module:
         """Registers with the memory's ports."""
         m = Module()
-        words = self.words(memory.depth, len(Signal(memory.shape)))
+        shape = memory.depth, len(Signal(memory.shape))
+        words = self.words(*shape, self._built[shape])
+        self._built[shape] += 1
         for write in memory.write_ports:
             with m.If(write.en):
                 m.d.sync += Array(words)[write.addr].eq(write.data)

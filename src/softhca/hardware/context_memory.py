@@ -28,12 +28,12 @@ MAX_VIS = 4096
 
 _SEND_WORDS = (
     "BASE", "HEAD", "MASK", "PSN", "PD", "CQ", "BASE_HIGH", "PEER", "LINK", "SOURCE", "PKEY", "MTU", "SENT",
-    "PHASE", "FIRST", "LAST", "LENGTH", "SEEN", "TRIES",
+    "PHASE", "FIRST", "LAST", "LENGTH", "SEEN", "TRIES", "TIMEOUT", "DEADLINE",
 )  # fmt: skip
 _RECEIVE_WORDS = (
     "PSN", "BASE", "PD", "HEAD", "MASK", "CQ", "BASE_HIGH", "STATE", "VA", "VA_HIGH", "KEY", "LEFT", "MSN",
     "ANSWER_PSN", "ANSWER", "READ_VA", "READ_VA_HIGH", "READ_KEY", "READ_LEFT", "READ_PSN", "READ_STATE",
-    "FILLED",
+    "FILLED", "NEXT", "SAVED", "SAVED_PSN", "SAVED_FLAGS", "SAVED_PAD", "IMMEDIATE", "TOTAL",
 )  # fmt: skip
 WORDS = {
     **{f"SQ_{name}": word for word, name in enumerate(_SEND_WORDS)},

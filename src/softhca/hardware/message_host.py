@@ -6,26 +6,71 @@ has the formats.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from softhca.hardware import completion_engine as ce
 from softhca.hardware import local_bus as lb
 from softhca.hardware.context_memory import RECEIVE, SEND
-from softhca.hardware.isa import packed
 from softhca.hardware.microcode_files import microcode_program
-from softhca.hardware.subsystem_bench import SubsystemBench
 from softhca.hardware.translation import ENTRY_BYTES, KEY_ENTRIES
 
-SEND_MESSAGE, WRITE_MESSAGE, READ_MESSAGE, BIND = 1, 3, 4, 8
+SEND_MESSAGE, SEND_IMMEDIATE, WRITE_MESSAGE, READ_MESSAGE, WRITE_IMMEDIATE, BIND = 1, 2, 3, 4, 5, 8
 """Opcodes of send descriptors."""
 SLOT_BYTES, SEGMENTS_AT, SEGMENTS = 128, 64, 4
 PAGE_BYTES = 4096
 TABLE, TABLE_ENTRIES = 0x10000, 512
 SEND_RINGS, RECEIVE_RINGS, COMPLETION_RING, FRAMES = 0x40000, 0x80000, 0xC0000, 0x100000
 LOG_PLACES, LOG_ENTRIES = 4, 6
-KEY_ENTRY_WORDS = 6
+HAS_IMMEDIATE = 0x80
+"""Of a completion's status: the receive's descriptor has immediate data."""
 LINK = 0x0002 << 16
 """A link header's first word without a destination: lane and level 0, a BTH follows."""
+
+
+class Memory(Protocol):
+    """Words by address."""
+
+    def __setitem__(self, address: int, word: int, /) -> None: ...
+
+    def get(self, address: int, default: int, /) -> int:
+        """The word, ``default`` where there is none."""
+        ...
+
+
+class Bench(Protocol):
+    """What the software needs of a bench: host memory, the local bus, what is loaded in no time."""
+
+    vis: int
+
+    @property
+    def memory(self) -> Memory:
+        """The host's."""
+        ...
+
+    def fetch(self, address: int) -> int:
+        """The byte at ``address``."""
+        ...
+
+    def store(self, address: int, byte: int) -> None:
+        """Set it."""
+        ...
+
+    async def write(self, context: Any, address: int, data: int) -> None:
+        """Write a word over the local bus."""
+        ...
+
+    async def set_context(self, context: Any, qp: int, **words: int) -> None:
+        """Write words of a queue pair's context by their names."""
+        ...
+
+    async def place_program(self, context: Any, engine: int, halves: Sequence[int]) -> None:
+        """Load an engine's microcode in no time."""
+        ...
+
+    async def place_domain(self, context: Any, qp: int, pd: int) -> None:
+        """Enter a queue pair's domain into the remote-key memory, as `prepare` does."""
+        ...
 
 
 class Piece(NamedTuple):
@@ -37,12 +82,14 @@ class Piece(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A completion: of queue pair ``qp``, its ``work`` request, ``status`` and ``length`` received."""
+    """A completion: of queue pair ``qp``, its ``work`` request, ``status``, ``length`` received and the
+    ``immediate`` data that came with it."""
 
     qp: int
     work: int
     status: int
     length: int
+    immediate: int | None = None
 
 
 class Region(NamedTuple):
@@ -64,14 +111,15 @@ class Region(NamedTuple):
 
 
 class MessageHost:
-    """The software beside ``bench``; call `start` first, from its script."""
+    """The software beside ``bench``, a `SubsystemBench` or `FastBench`; its script calls `start` first."""
 
-    def __init__(self, bench: SubsystemBench) -> None:
+    def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.vis = bench.subsystem.vis
+        self.vis = bench.vis
         self._next_entry = 0
         self._next_frame = FRAMES // PAGE_BYTES
         self._posted: dict[tuple[int, int], int] = {}
+        self._receives: dict[tuple[int, int], int] = {}
         self._seen = 0
 
     # memory
@@ -133,26 +181,23 @@ class MessageHost:
             (RECEIVE, microcode_program("receive", sizes)),
             (SEND, microcode_program("send")),
         ):
-            # what the local bus would do, in no time
-            store = bench.subsystem.engines[engine].memory.data
-            for word, value in enumerate(packed(program.halves)):
-                context.set(store[word], value)
+            await bench.place_program(context, engine, program.halves)
         await bench.write(context, lb.RUN, 1 << SEND | 1 << RECEIVE)
 
     async def connect(
         self, context: Any, qp: int, *, pd: int, peer: int, lids: tuple[int, int], psns: tuple[int, int],
-        mtu: int = 256, pkey: int = 0xFFFF,
+        mtu: int = 256, pkey: int = 0xFFFF, timeout: int = 0,
     ) -> None:  # fmt: skip
-        """Let a queue pair talk to ``peer``: ``lids`` and ``psns`` are the own ones and the peer's."""
+        """Let a queue pair talk to ``peer``: ``lids`` and ``psns`` are the own ones and the peer's; an answer
+        may take 4.096 µs · 2^``timeout`` (0: as long as it likes)."""
         bench = self.bench
         await bench.set_context(
             context, qp, SQ_BASE=self._ring(SEND, qp), SQ_MASK=(1 << LOG_PLACES) - 1, SQ_PD=pd,
             SQ_PSN=psns[0], SQ_PEER=peer, SQ_LINK=LINK | lids[1],
-            SQ_SOURCE=lids[0], SQ_PKEY=pkey, SQ_MTU=mtu,
+            SQ_SOURCE=lids[0], SQ_PKEY=pkey, SQ_MTU=mtu, SQ_TIMEOUT=timeout,
             RQ_BASE=self._ring(RECEIVE, qp), RQ_MASK=(1 << LOG_PLACES) - 1, RQ_PD=pd, RQ_PSN=psns[1],
         )  # fmt: skip
-        manager = bench.subsystem.manager
-        context.set(manager.rq.memory.data[manager.geometry.row * qp], pd)  # as `prepare` does
+        await bench.place_domain(context, qp, pd)
 
     def _ring(self, queue: int, qp: int) -> int:
         return (RECEIVE_RINGS if queue == RECEIVE else SEND_RINGS) + (SLOT_BYTES << LOG_PLACES) * qp
@@ -161,14 +206,17 @@ class MessageHost:
 
     async def post_send(
         self, context: Any, qp: int, opcode: int, pieces: tuple[Piece, ...], *, work: int = 0,
-        va: int = 0, key: int = 0,
+        va: int = 0, key: int = 0, immediate: int = 0,
     ) -> None:  # fmt: skip
-        """A message of at most `SEGMENTS` pieces, of RDMA to or from ``va`` by the peer's ``key``."""
-        words = (opcode, work, len(pieces), key, va & 0xFFFFFFFF, va >> 32)
+        """A message of at most `SEGMENTS` pieces, of RDMA to or from ``va`` by the peer's ``key``; with
+        ``immediate`` data where the opcode has them."""
+        words = (opcode, work, immediate, key, va & 0xFFFFFFFF, va >> 32)
         await self._post(context, SEND, qp, words, pieces)
 
     async def post_receive(self, context: Any, qp: int, pieces: tuple[Piece, ...], *, work: int = 0) -> None:
-        """Room for a message."""
+        """Room for a message; ``work`` names it among those of its queue pair that are not completed."""
+        number = self._posted.get((RECEIVE, qp), 0) % (1 << LOG_PLACES)
+        self._receives[qp, work] = self._ring(RECEIVE, qp) + SLOT_BYTES * number
         await self._post(context, RECEIVE, qp, (0, work), pieces)
 
     async def post_invalidate(self, context: Any, qp: int, key: int, *, work: int = 0) -> None:
@@ -200,4 +248,7 @@ class MessageHost:
             if last >> ce.PHASE_BIT != 1 - (self._seen >> LOG_ENTRIES & 1):
                 return found
             self._seen += 1
-            found.append(Done(qp, work, status & 0xFF, status >> 8))
+            immediate = None
+            if status & HAS_IMMEDIATE:
+                immediate = self.bench.memory.get(self._receives[qp, work] + 8, 0)
+            found.append(Done(qp, work, status & 0x7F, status >> 8, immediate))

@@ -141,7 +141,7 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
         (61, "TPT_ADDRESS_HIGH", "r", "bits 43..32 of it"),
     )),
     ("wake-up", BOTH, (
-        (62, "WAKE", "rw", "puts QP 23..0 before the scheduler; bit 31: the RQ's; reads bit 0: busy"),
+        (62, "WAKE", "rw", "gives QP 23..0 a turn; bit 31: the RQ's, 30: later; reads 31..8: time, 0: busy"),
     )),
     ("receive FIFO", SQ, (
         (63, "RX_PROGRESS", "r", "bit 0: the RQ's engine is in a packet; 23..1: packets that are over"),

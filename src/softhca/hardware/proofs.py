@@ -19,13 +19,16 @@ from softhca.hardware.formal_arbiters import (
     WakeClaims,
 )
 from softhca.hardware.formal_fifos import ReceiveClaims, ReceiverClaims, SendClaims, ShowsPackets
+from softhca.hardware.formal_scheduler import SchedulerClaims, TimerClaims
 from softhca.hardware.host_interface import HostArbiter, HostPort
 from softhca.hardware.packet_buffer import PacketBuffer
 from softhca.hardware.payload_mover import PayloadMover
+from softhca.hardware.retry_timer import RetryTimer
 from softhca.hardware.serial import SerialReceiver, SerialTransmitter
 from softhca.hardware.tops import REQUESTERS
 from softhca.hardware.translation import Translation
 from softhca.hardware.wake_up import WakeUp
+from softhca.hardware.work_scheduler import WorkScheduler
 
 
 class Proof(NamedTuple):
@@ -55,6 +58,14 @@ PROOFS: Mapping[str, Proof] = {
     ),
     "wake_up": Proof(
         "nothing is lost, nothing put twice, the engines first; 4 queue pairs", lambda: WakeClaims(WakeUp(4))
+    ),
+    "retry_timer": Proof(
+        "nobody who waits is forgotten or served twice; 4 queue pairs, 4 clocks a step",
+        lambda: TimerClaims(RetryTimer(4, 8, 4)),
+    ),
+    "work_scheduler": Proof(
+        "its lists are queues, each waits once; 4 queue pairs, 4 levels",
+        lambda: SchedulerClaims(WorkScheduler(4, 4)),
     ),
     "serial_transmitter": Proof(
         "packets leave whole, at most 4 replies before a request",

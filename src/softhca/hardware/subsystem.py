@@ -27,6 +27,7 @@ from softhca.hardware.local_bus import HostAccess, LocalBusInterface
 from softhca.hardware.micro_registers import EngineBus, register_map
 from softhca.hardware.payload_mover import PayloadMover
 from softhca.hardware.ports import WORD_BITS, HostBus
+from softhca.hardware.retry_timer import RetryTimer
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
 from softhca.hardware.serial import Line, SerialReceiver, SerialTransmitter
@@ -107,6 +108,7 @@ class Subsystem(wiring.Component):
         self.translations = [Translation() for _ in ENGINES]
         self.movers = [PayloadMover() for _ in ENGINES]
         self.wake_up = WakeUp(vis)
+        self.timer = RetryTimer(vis)
         self.manager = RemoteKeyManager(vis)
         super().__init__(
             {
@@ -123,7 +125,8 @@ class Subsystem(wiring.Component):
         m.submodules.context, m.submodules.doorbells = self.context, self.doorbells
         m.submodules.completions, m.submodules.local = self.completions, self.local
         m.submodules.keys = keys = RmbRegisters(self.manager)
-        m.submodules.wake_up = self.wake_up
+        m.submodules.wake_up, m.submodules.timer = self.wake_up, self.timer
+        connect(m, self.timer.wake, self.wake_up.engine[SEND])
         self._link(m)
         self._host(m)
         for i, name in enumerate(ENGINES):
@@ -135,7 +138,7 @@ class Subsystem(wiring.Component):
                 self.schedulers[i].engine,
                 self.translations[i],
                 self.send_fifos[i],
-                self.wake_up.engine[i],
+                self.timer.engine if i == SEND else self.wake_up.engine[i],
             ]
             parts.append(self.receive_fifo if i == RECEIVE else _Progress(self.receive_fifo))
             bank = RegisterBank(name, parts)
@@ -145,7 +148,11 @@ class Subsystem(wiring.Component):
             m.submodules[f"{name.lower()}_scheduler"] = self.schedulers[i]
             m.submodules[f"{name.lower()}_translation"] = self.translations[i]
             self._join(m, engine.bus, bank.bus, keys.sq if i == SEND else keys.rq)
-            connect(m, self.doorbells.put[i], self.wake_up.ring[i])
+            if i == SEND:
+                connect(m, self.doorbells.put[i], self.timer.ring)
+                connect(m, self.timer.put, self.wake_up.ring[i])
+            else:
+                connect(m, self.doorbells.put[i], self.wake_up.ring[i])
             connect(m, self.wake_up.put[i], self.schedulers[i].put)
             connect(m, self.local.level[i], self.schedulers[i].level)
             connect(m, self.local.microcode[i], engine.local)

@@ -7,7 +7,7 @@ and a script plays the host's software.  What happens inside is written down as 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from amaranth.sim import Simulator
 from softhca.hardware import CLOCK_NS
 from softhca.hardware.context_memory import CONTEXT_WORDS, RECEIVE, WORDS
 from softhca.hardware.fifo import POP_PACKET
+from softhca.hardware.isa import packed
 from softhca.hardware.local_bus import CONTEXTS, MICROCODE, MICROCODE_WORDS, RUN
 from softhca.hardware.micro_registers import number_of
 from softhca.hardware.ports import BYTES
@@ -50,6 +51,7 @@ class SubsystemBench:
 
     def __init__(self, subsystem: Subsystem, latency: int = 3, limit: int = 1 << 32) -> None:
         self.subsystem = subsystem
+        self.vis = subsystem.vis
         self.latency = latency
         self.limit = limit
         self.memory: dict[int, int] = {}
@@ -99,6 +101,17 @@ class SubsystemBench:
         """Load an engine's microcode; it must stand."""
         for address, half in enumerate(halves):
             await self.write(context, MICROCODE + engine * MICROCODE_WORDS + address, half)
+
+    async def place_program(self, context: Any, engine: int, halves: Sequence[int]) -> None:
+        """What `load` does, in no time."""
+        store = self.subsystem.engines[engine].memory.data
+        for word, value in enumerate(packed(list(halves))):
+            context.set(store[word], value)
+
+    async def place_domain(self, context: Any, qp: int, pd: int) -> None:
+        """The domain of a queue pair's row of the remote-key memory, as `prepare` enters it."""
+        manager = self.subsystem.manager
+        context.set(manager.rq.memory.data[manager.geometry.row * qp], pd)
 
     async def set_context(self, context: Any, qp: int, **words: int) -> None:
         """Write words of a queue pair's context by their names."""

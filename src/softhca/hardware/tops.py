@@ -17,6 +17,7 @@ from softhca.hardware.host_interface import HostArbiter, HostPort
 from softhca.hardware.key_memory import KEYS, VIS, Geometry, RemoteKeyMemory
 from softhca.hardware.local_bus import LocalBusInterface
 from softhca.hardware.payload_mover import PayloadMover
+from softhca.hardware.retry_timer import RetryTimer
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
 from softhca.hardware.serial import SerialReceiver, SerialTransmitter
@@ -64,6 +65,7 @@ TOPS: dict[str, Top] = {
     "context_memory": Top("64 words a queue pair", ContextMemory, _VIS),
     "doorbell_manager": Top("outstanding work requests", DoorbellManager, _VIS),
     "wake_up": Top("queue pairs that an engine puts before a scheduler", WakeUp, _VIS),
+    "retry_timer": Top("time, and later turns of queue pairs that wait", RetryTimer, _VIS),
     "work_scheduler": Top("the next queue pair of a side", WorkScheduler, _VIS),
     "completion_engine": Top("completions and events", CompletionEngine, _QUEUES),
     "translation": Top("look-up in the translation and protection table", Translation),

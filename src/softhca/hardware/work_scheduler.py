@@ -43,11 +43,20 @@ class LevelWrite(Signature):
 
 
 class WorkScheduler(wiring.Component):
-    """``vis`` queue pairs.  One thing a clock, in this order: end a turn, offer the next, take a put."""
+    """``vis`` queue pairs on ``levels`` (a power of two).  One thing a clock, in this order: end a turn,
+    offer the next, take a put.  ``offers``: the next one leaves the list of the level ``chosen``.
+    """
 
-    def __init__(self, vis: int = 256) -> None:
+    def __init__(self, vis: int = 256, levels: int = LEVELS) -> None:
         check_power_of_two("VIs", vis, 2, MAX_VIS)
-        self.vis = vis
+        check_power_of_two("levels", levels, 2, LEVELS)
+        self.vis, self.levels = vis, levels
+        self.offers, self.chosen = Signal(), Signal(range(levels))
+        self.high_bytes = Signal(range(HIGH_LIMIT_BYTES + 1))
+        self.heads = Array(Signal(range(vis), name=f"head_{i}") for i in range(levels))
+        self.tails = Array(Signal(range(vis), name=f"tail_{i}") for i in range(levels))
+        self.waiting = Signal(levels)
+        """The levels' lists: which have queue pairs, their first and last ones."""
         super().__init__(
             {
                 "put": In(SchedulerPut(vis)),
@@ -60,16 +69,15 @@ class WorkScheduler(wiring.Component):
         """The circuit."""
         m = Module()
         qp = range(self.vis)
-        m.submodules.levels = levels = Memory(shape=range(LEVELS), depth=self.vis, init=[])
+        count = self.levels
+        m.submodules.levels = levels = Memory(shape=range(count), depth=self.vis, init=[])
         m.submodules.links = links = Memory(shape=qp, depth=self.vis, init=[])
         m.submodules.waits = waits = Memory(shape=1, depth=self.vis, init=[])
         put_level, link, waits_here = (memory.read_port(domain="comb") for memory in (levels, links, waits))
         write_level, write_link, write_waits = (memory.write_port() for memory in (levels, links, waits))
-        heads = Array(Signal(qp, name=f"head_{i}") for i in range(LEVELS))
-        tails = Array(Signal(qp, name=f"tail_{i}") for i in range(LEVELS))
-        waiting = Signal(LEVELS)
-        high_bytes, last_low = Signal(range(HIGH_LIMIT_BYTES + 1)), Signal(range(LEVELS + 1), init=LEVELS)
-        present, offered, level = Signal(), Signal(qp), Signal(range(LEVELS))
+        heads, tails, waiting, chosen = self.heads, self.tails, self.waiting, self.chosen
+        high_bytes, last_low = self.high_bytes, Signal(range(count + 1), init=count)
+        present, offered, level = Signal(), Signal(qp), Signal(range(count))
         ended, sent = Signal(), Signal(WORD_BITS)
 
         m.d.comb += [
@@ -82,7 +90,7 @@ class WorkScheduler(wiring.Component):
             waits_here.addr.eq(self.put.qp),
             write_link.data.eq(self.put.qp),
         ]
-        chosen, spends, rotates = self._choose(m, waiting, high_bytes, last_low)
+        spends, rotates = self._choose(m, waiting, high_bytes, last_low)
         asked = put_level.data
         with m.If(self.engine.write_scheduler_take.strobe & present):
             m.d.sync += [ended.eq(1), present.eq(0), sent.eq(self.engine.write_scheduler_take.data)]
@@ -90,12 +98,13 @@ class WorkScheduler(wiring.Component):
             m.d.sync += ended.eq(0)
             total = Signal(WORD_BITS + 1)
             m.d.comb += total.eq(high_bytes + sent)
-            with m.If((waiting & ((1 << level) - 1)[:LEVELS]) != 0):
+            with m.If((waiting & ((1 << level) - 1)[:count]) != 0):
                 m.d.sync += high_bytes.eq(Mux(total > HIGH_LIMIT_BYTES, HIGH_LIMIT_BYTES, total))
             with m.Elif(waiting == 0):
                 m.d.sync += high_bytes.eq(0)
         with m.Elif(~present & (waiting != 0)):
             m.d.comb += [
+                self.offers.eq(1),
                 link.addr.eq(heads[chosen]),
                 write_waits.en.eq(1),
                 write_waits.addr.eq(heads[chosen]),
@@ -105,7 +114,7 @@ class WorkScheduler(wiring.Component):
                 offered.eq(heads[chosen]),
                 level.eq(chosen),
                 heads[chosen].eq(link.data),
-                last_low.eq(Mux(rotates, chosen, Mux(spends, last_low, LEVELS))),
+                last_low.eq(Mux(rotates, chosen, Mux(spends, last_low, count))),
             ]
             with m.If(rotates | ~spends):
                 m.d.sync += high_bytes.eq(0)
@@ -129,12 +138,13 @@ class WorkScheduler(wiring.Component):
 
     def _choose(
         self, m: Module, waiting: Signal, high_bytes: Signal, last_low: Signal
-    ) -> tuple[Value, Value, Value]:
-        """The level whose turn it is; whether a lower one waits; whether the turn is a lower one's."""
-        highest, lower = Signal(range(LEVELS)), Signal(LEVELS)
-        below = Signal(LEVELS)  # the lower ones that the rotation has not come to
-        chosen, spends, rotates = Signal(range(LEVELS)), Signal(), Signal()
-        least = Signal(range(LEVELS + 1))
+    ) -> tuple[Value, Value]:
+        """Choose the level whose turn it is; whether a lower one waits, whether the turn is a lower one's."""
+        count = self.levels
+        highest, lower = Signal(range(count)), Signal(count)
+        below = Signal(count)  # the lower ones that the rotation has not come to
+        spends, rotates = Signal(), Signal()
+        least = Signal(range(count + 1))
         m.d.comb += [
             highest.eq(_top(m, waiting, "highest")),
             lower.eq(waiting & ((1 << highest) - 1)),
@@ -142,11 +152,11 @@ class WorkScheduler(wiring.Component):
             rotates.eq(spends & (high_bytes >= HIGH_LIMIT_BYTES)),
             least.eq(Mux(last_low < highest, last_low, highest)),
             below.eq(lower & ((1 << least) - 1)),
-            chosen.eq(
+            self.chosen.eq(
                 Mux(rotates, Mux(below != 0, _top(m, below, "below"), _top(m, lower, "lower")), highest)
             ),
         ]
-        return chosen, spends, rotates
+        return spends, rotates
 
 
 def _top(m: Module, bits: Signal, name: str) -> Signal:

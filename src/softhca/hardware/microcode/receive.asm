@@ -2,7 +2,8 @@
 ; READs, a packet of one in each turn.  Payload goes where a receive's descriptor or a key says, page by page, each
 ; looked up before its first byte is written.
 ;
-; A receive's descriptor has 128 bytes as a send's: word 1: the work request, 16 … 31: the segments.
+; A receive's descriptor has 128 bytes as a send's: word 1: the work request, 16 … 31: the segments; immediate data
+; are put into its word 2.
 ; The verdict on a packet stands in r4 when the rest of the packet is dropped (RX_POP, 2): 0 accepted; 1 duplicate;
 ; 2 gap; 3 wrong headers; 4 no such queue pair; 5 not handled; 6 key refused; 7 no receive posted; 8 local memory.
 
@@ -34,7 +35,8 @@
         .set    NAK_INVALID, 0x61
         .set    NAK_ACCESS, 0x62
         .set    NAK_LOCAL, 0x63
-        .set    OWN_FAULT, 0x7F         ; tells the SQ's engine: what came could not be written here
+        .set    ALL_CAME, 0x40          ; tell the SQ's engine: what its READ asked for has come
+        .set    OWN_FAULT, 0x7F         ; or could not be written here
 
         .set    SQ_HEAD, 1              ; words of the context: the SQ's
         .set    SQ_MASK, 2
@@ -49,7 +51,6 @@
         .set    FIRST, 14
         .set    LAST, 15
         .set    LENGTH, 16
-        .set    READ, 4                 ; opcode of a descriptor
         .set    PSN, 32                 ; and the RQ's: the PSN that is expected
         .set    BASE, 33
         .set    DOMAIN, 34
@@ -75,10 +76,14 @@
         .set    NEXT, 54
         .set    SAVED, 55               ; four words: the packet that waits while a READ is answered
 
+        .set    IMMEDIATE, 59           ; that came, and all bytes of the RDMA WRITE
+        .set    TOTAL, 60
+        .set    WITH_IMMEDIATE, 0x40000000 ; in the flags
+        .set    HAS_IMMEDIATE, 0x80     ; in a completion's status
         .set    IN_SEND, 1              ; states
         .set    IN_WRITE, 2
         .set    BROKEN, 3
-        .set    WAITING, 2              ; a phase of the SQ's
+        .set    READING, 4              ; a phase of the SQ's
 
         .name   word, r0
         .name   opcode, r1
@@ -153,6 +158,7 @@ base:   move    word, RX_WORD
         and     qp, 0x00FFFFFF
         move    flags, RX_WORD
         move    RX_POP, 1
+        and     flags, 0x80FFFFFF       ; what is reserved is not looked at
         move    psn, flags
         and     psn, 0x00FFFFFF
         move    verdict, NO_QUEUE_PAIR
@@ -230,11 +236,13 @@ in_order:
         cmp     opcode, 6
         jump.c  write
 
-        cmp     opcode, 3               ; SEND; immediate data are not handled
-        jump.z  invalid
+        cmp     opcode, 3               ; SEND
+        jump.z  promptly
         cmp     opcode, 5
-        jump.z  invalid
-        cmp     opcode, 0
+        jump.nz sends
+promptly:
+        call    immediate
+sends:  cmp     opcode, 0
         jump.z  starts
         cmp     opcode, 4
         jump.z  starts
@@ -249,6 +257,7 @@ starts: cmp     skip, 0
 sent:   move    DOORBELL_QP, qp
         bit     DOORBELL_QP, 31
         jump.nz posted
+unposted:
         move    verdict, NOT_POSTED
         move    word, RNR
         call    answer
@@ -279,13 +288,25 @@ posted: call    measure
         jump.nc moved
         move    word, 0
         call    complete
-        jump    ended
+        jump.z  ended
+        jump    unnoted
 
 ; RDMA WRITE
-write:  cmp     opcode, 9
-        jump.z  invalid
+write:  cmp     opcode, 9               ; with immediate data: needs a receive
+        jump.z  prompts
         cmp     opcode, 11
-        jump.z  invalid
+        jump.nz writing
+prompts:
+        move    DOORBELL_QP, qp
+        bit     DOORBELL_QP, 31
+        jump.z  unposted
+        cmp     opcode, 9
+        jump.nz latter                  ; behind the RDMA header
+        call    immediate
+        jump    writing
+latter: sub     opcode, 1
+        or      flags, WITH_IMMEDIATE
+writing:
         cmp     opcode, 6
         jump.z  opens
         cmp     opcode, 10
@@ -303,12 +324,18 @@ opens:  cmp     skip, 0
         jump.nz invalid
         move    skip, chunk
         call    reth
-        move    chunk, 1
+        bit     flags, 30
+        jump.z  plain
+        call    kept
+plain:  move    chunk, 1
         call    enter                   ; the key first, then the look: see header_check
         move    chunk, skip
         call    measure
         jump.nz invalid
         move    word, LEFT
+        call    look
+        move    CONTEXT_DATA, length
+        move    word, TOTAL
         call    look
         move    CONTEXT_DATA, length
         move    word, VA
@@ -368,6 +395,14 @@ into:   move    word, VA
 leave:  move    chunk, 1
         call    own_row
         move    RQ_KEY_DATA, 0          ; the write is over
+        bit     flags, 30
+        jump.z  ended
+        move    word, TOTAL
+        call    look
+        move    length, CONTEXT_DATA
+        move    word, 0
+        call    complete
+        jump.nz unnoted
 ended:  call    one_more
         move    verdict, 0
 moved:  move    word, STATE
@@ -398,11 +433,17 @@ read:   cmp     skip, 0
         move    flags, psn
         move    word, MTU
         call    look
-count:  add     flags, 1
+        add     flags, 1
         cmp     CONTEXT_DATA, length
         jump.c  counted
-        sub     length, CONTEXT_DATA
-        jump    count
+        sub     length, 1               ; a path MTU is a power of two
+        move    want, CONTEXT_DATA
+halve:  ror     length, 1
+        and     length, 0x7FFFFFFF
+        ror     want, 1
+        cmp     want, 1
+        jump.nz halve
+        add     flags, length
 counted:
         and     flags, 0x00FFFFFF
         move    word, PSN
@@ -466,6 +507,7 @@ unfit:  cmp     want, 0                 ; all segments are full, or one could no
 local:  move    word, 4
         move    length, 0
         call    complete
+unnoted:                                ; the host does not take the immediate data: it has been told
         move    verdict, LOCAL
         move    word, NAK_LOCAL
         jump    refused
@@ -495,7 +537,7 @@ answers:
         move    word, PHASE
         call    look
         move    word, CONTEXT_DATA
-        cmp     word, WAITING
+        cmp     word, READING
         jump.nz drop
         move    word, FIRST
         call    look
@@ -531,10 +573,6 @@ bare:   call    measure
         move    kind, SQ_DOMAIN
         call    descriptor
         jump.nz fault
-        call    drawn
-        and     word, 0xFF
-        cmp     word, READ
-        jump.nz drop
         call    segments
         jump.nz fault
         move    want, bytes
@@ -559,16 +597,22 @@ bare:   call    measure
         call    look
         cmp     length, CONTEXT_DATA
         jump.nz fault
-        move    length, 0
+        move    length, ALL_CAME
         jump    tells
 fault:  move    verdict, LOCAL
         move    length, OWN_FAULT
         jump    tells
 verdicts:
-        move    verdict, 0
         move    length, RX_WORD
         ror     length, 24
         and     length, 0xFF
+        cmp     length, 0x40            ; not what the standard reserves
+        jump.nc sound
+        cmp     length, 0x60
+        jump.nc drop
+        cmp     length, 0x65
+        jump.c  drop
+sound:  move    verdict, 0
 tells:  move    word, ANSWER_PSN
         call    look
         move    CONTEXT_DATA, psn
@@ -802,7 +846,7 @@ one_more:
         move    CONTEXT_DATA, word
         return
 
-; a receive is done: status ``word``, ``length`` bytes
+; a receive is done: status ``word``, ``length`` bytes.  Z: and its memory could be written, immediate data too
 complete:
         move    chunk, word
         shl     length, 8
@@ -812,10 +856,25 @@ complete:
         move    word, 0
         call    drawn
         call    drawn
+        move    skip, word
+        bit     flags, 30
+        jump.z  done
+        cmp     chunk, 0
+        jump.nz done
+        add     HOST_ADDRESS, 8
+        move    word, IMMEDIATE
+        call    look
+        move    HOST_DATA, CONTEXT_DATA
+        move    word, 2
+        call    order
+        jump.z  noted
+        or      length, 4
+        jump    done
+noted:  or      length, HAS_IMMEDIATE
 done:   bit     CQ_PUSH, 0
         jump.nz done
         move    CQ_QP, qp
-        move    CQ_WORK, word
+        move    CQ_WORK, skip
         move    CQ_STATUS, length
         move    word, QUEUE
         call    look
@@ -829,6 +888,17 @@ popped: bit     DOORBELL_POP, 0
         jump.nz popped
         move    DOORBELL_QP, qp
         move    DOORBELL_POP, 1
+        bit     length, 2
+        return
+
+; takes the packet's immediate data; what else it has is as the opcode before says
+immediate:
+        sub     opcode, 1
+        or      flags, WITH_IMMEDIATE
+kept:   move    word, IMMEDIATE
+        call    look
+        move    CONTEXT_DATA, RX_WORD
+        move    RX_POP, 1
         return
 
 ; the next word of a descriptor, if there is one
@@ -961,7 +1031,7 @@ fits:   add     va, skip
         sub     want, length
         call    walk
         jump.z  scatter
-        move    want, 0
+        move.keep want, 0               ; not Z
         return
 overfull:
         cmp     want, 0

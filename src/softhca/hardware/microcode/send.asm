@@ -2,8 +2,8 @@
 ; binds a window (figure 11).  What would have to wait gives its turn back and asks for another one: room in the
 ; send FIFO, the peer's answer, the end of another search.  A queue pair has one message under way.
 ;
-; A descriptor has 128 bytes.  Words 0: bits 7..0 the opcode (1 SEND, 3 RDMA WRITE, 4 RDMA READ, 8 bind); 1: the
-; work request; of RDMA 3: R_Key, 4, 5: remote address, lower and upper word; 16 … 31: four segments of address
+; A descriptor has 128 bytes.  Words 0: bits 7..0 the opcode (1 SEND, 3 RDMA WRITE, 4 RDMA READ, 8 bind; 2 SEND, 5
+; RDMA WRITE with immediate data, which are word 2); 1: the work request; of RDMA 3: R_Key, 4, 5: remote address, lower and upper word; 16 … 31: four segments of address
 ; (lower, upper word), key and length.
 ; Of a bind 2: bit 0: invalidate the window, otherwise move it; 3: its key; of a move 4, 5: the new entry, lower and
 ; upper word (its domain is the queue pair's, whatever is said).
@@ -17,7 +17,9 @@
         .set    READ_ALONE, 0           ; no right is asked for: valid, and of this domain
         .set    BY_KEY, 0x100
         .set    SEND, 1
+        .set    SEND_IMMEDIATE, 2
         .set    WRITE, 3
+        .set    WRITE_IMMEDIATE, 5
         .set    READ, 4
         .set    BIND, 8
         .set    SUCCESS, 0
@@ -47,12 +49,18 @@
         .set    LENGTH, 16
         .set    SEEN, 17                ; the answer that was looked at last
         .set    TRIES, 18
+        .set    TIMEOUT, 19             ; of an answer: 4.096 µs · 2^n, 0: none
+        .set    DEADLINE, 20
         .set    ANSWER_PSN, 45          ; the RQ's engine tells: bits 7..0 the syndrome, above them a count
         .set    ANSWER, 46
 
         .set    SENDING, 1              ; phases; 0: no message
         .set    WAITING, 2
         .set    BROKEN, 3
+        .set    READING, 4              ; waits for the answer to an RDMA READ
+        .set    RESTING, 5              ; no receive was posted: again later
+        .set    LATER, 0x40000000
+        .set    REPLIES, 0xE0           ; of a syndrome: 0 acknowledged, 0x20 not ready, 0x40 what came is all
 
         .name   word, r0
         .name   qp, r1
@@ -96,6 +104,10 @@ idle:   call    watch
         jump.z  going_on
         cmp     word, WAITING
         jump.z  going_on
+        cmp     word, READING
+        jump.z  going_on
+        cmp     word, RESTING
+        jump.z  going_on
         move    DOORBELL_QP, qp
         bit     DOORBELL_QP, 31
         jump.z  over
@@ -121,12 +133,16 @@ idle:   call    watch
         jump.z  begin
         cmp     opcode, READ
         jump.z  begin
+        cmp     opcode, SEND_IMMEDIATE
+        jump.z  begin
+        cmp     opcode, WRITE_IMMEDIATE
+        jump.z  begin
         move    status, NOT_HANDLED
         jump    complete
 flush:  move    status, FLUSHED
         jump    complete
 unread: move    work, 0
-        move    status, NOT_READ
+unlike: move    status, NOT_READ
 complete:
         call    tell
 over:   move    SCHEDULER_TAKE, 0
@@ -140,7 +156,7 @@ later:  bit     WAKE, 0
 
 ; A message begins: how long is it?
 begin:  call    segments
-        jump.nz unread
+        jump.nz unlike
         move    length, 0
 sum:    bit     HOST_DESCRIPTOR, 31
         jump.z  summed
@@ -149,10 +165,10 @@ sum:    bit     HOST_DESCRIPTOR, 31
         call    take
         call    take
         add     length, word
-        jump.c  unread
+        jump.c  unlike
         jump    sum
 summed: bit     length, 31              ; 2 GiB and more are no message
-        jump.nz unread
+        jump.nz unlike
         move    word, LENGTH
         call    look
         move    CONTEXT_DATA, length
@@ -200,11 +216,12 @@ going_on:
         cmp     va, low
         jump.nc no_news                 ; of another message
         move    word, status
-        ror     word, 5
-        cmp     word, 0
+        and     word, REPLIES
         jump.z  acknowledged
-        cmp     word, 1
-        jump.z  rewind                  ; no receive was posted: again
+        cmp     word, 0x20
+        jump.z  rest                    ; no receive was posted: again later
+        cmp     word, 0x40
+        jump.z  arrived
         and     status, 0x1F
         jump.z  repeat                  ; a packet was lost: again, so often
         cmp     status, 0x1F            ; here, not at the peer's
@@ -216,10 +233,14 @@ local:  move    status, NOT_READ
 acknowledged:
         cmp     va, low                 ; all of it, if all of it has gone
         jump.nz no_news
+        move    chunk, WAITING          ; no READ: its data must come
+        jump    whole_one
+arrived:
+        move    chunk, READING
+whole_one:
         move    word, PHASE
         call    look
-        move    word, CONTEXT_DATA
-        cmp     word, WAITING
+        cmp     CONTEXT_DATA, chunk
         jump.nz no_news
         move    status, SUCCESS
 
@@ -230,7 +251,16 @@ finish: move    word, 0
         move    low, word
         move    word, PHASE
         call    look
+        move    chunk, CONTEXT_DATA
         move    CONTEXT_DATA, low
+        cmp     chunk, READING          ; the RQ's engine may be in an answer that comes twice or late, and what it
+        jump.nz settled                 ; writes must not go where the next descriptor says: its packet ends first
+        move    chunk, RX_PROGRESS
+        bit     chunk, 0
+        jump.z  settled
+quits:  cmp     chunk, RX_PROGRESS
+        jump.z  quits
+settled:
         move    low, status
         call    fetch
         jump.nz unread
@@ -240,6 +270,49 @@ finish: move    word, 0
         move    status, low
         jump    complete
 
+; no receive was posted: how long the peer asks to wait, in units of 4.096 µs that are not shorter
+rest:   and     status, 0x1F
+        jump.nz timed
+        move    status, 32
+timed:  move    low, 5
+        move    length, status
+        bit     status, 0
+        jump.z  even
+        move    low, 8
+        sub     length, 1
+        jump.nz even
+        move    length, 2               ; 10 µs as 30
+even:   ror     length, 1
+        sub     length, 1
+        shl     low, length
+        call    wait_for
+        move    word, PHASE
+        call    look
+        move    CONTEXT_DATA, RESTING
+        jump    asleep
+
+; nothing new: has the answer's time gone?
+still:  move    word, PHASE
+        call    look
+        move    low, CONTEXT_DATA
+        cmp     low, BROKEN
+        jump.z  over
+        cmp     low, RESTING
+        jump.z  running
+        move    word, TIMEOUT
+        call    look
+        cmp     CONTEXT_DATA, 0
+        jump.z  over
+running:
+        move    word, DEADLINE
+        call    look
+        move    length, WAKE
+        ror     length, 8
+        sub     length, CONTEXT_DATA
+        bit     length, 23              ; in 24 bits
+        jump.nz asleep
+        cmp     low, RESTING
+        jump.z  rewind
 repeat: move    word, TRIES
         call    look
         move    status, CONTEXT_DATA
@@ -261,7 +334,7 @@ no_news:
         call    look
         move    word, CONTEXT_DATA
         cmp     word, SENDING
-        jump.nz over
+        jump.nz still
 
 ; One packet.  Is there room for a long one?
 packet: move    word, MTU
@@ -301,12 +374,27 @@ inside: move    word, MTU
         move    want, CONTEXT_DATA
         sub     flags, 1
 
+; with immediate data?  Only the last packet has them
+header: move    chunk, 0
+        cmp     opcode, SEND_IMMEDIATE
+        jump.nz no_send
+        move    opcode, SEND
+        jump    both
+no_send:
+        cmp     opcode, WRITE_IMMEDIATE
+        jump.nz linked
+        move    opcode, WRITE
+both:   bit     flags, 0
+        jump.z  linked
+        move    chunk, 1
+
 ; link header, base transport header
-header: move    length, want            ; words: payload, six of headers and ICRC, four of RDMA's
+linked: move    length, want            ; words: payload, six of headers and ICRC, four of RDMA's
         add     length, 3
         and     length, 0xFFFFFFFC
         ror     length, 2
         add     length, 6
+        add     length, chunk
         cmp     opcode, READ
         move.z  length, 6
         cmp     opcode, SEND
@@ -340,7 +428,8 @@ part:   cmp     flags, 1                ; last
 whole:  cmp     flags, 0                ; middle
         jump.nz coded
         add     length, 1
-coded:  shl     length, 8
+coded:  add     length, chunk
+        shl     length, 8
         or      length, 0x40            ; migrated
         cmp     opcode, READ
         jump.z  padded
@@ -369,12 +458,13 @@ quiet:  move    TX_WORD, length
         move    TX_PUSH, 0
 
 ; RDMA: where
+        call    take
+        call    take
+        move    low, word
         cmp     opcode, SEND
-        jump.z  payload
+        jump.z  nowhere
         bit     flags, 1
-        jump.z  payload
-        call    take
-        call    take
+        jump.z  nowhere
         call    take
         move    key, word
         call    take
@@ -392,6 +482,11 @@ quiet:  move    TX_WORD, length
         move    TX_PUSH, 0
         cmp     opcode, READ
         jump.z  asked
+nowhere:
+        cmp     chunk, 0
+        jump.z  payload
+        move    TX_WORD, low
+        move    TX_PUSH, 0
 
 ; the payload, from up to four segments
 payload:
@@ -475,13 +570,25 @@ gathered:
         move    CONTEXT_DATA, want
         bit     flags, 0
         jump.z  more
+        move    chunk, WAITING
 waits:  move    word, PHASE
         call    look
-        move    CONTEXT_DATA, WAITING
+        move    CONTEXT_DATA, chunk
 more:   move    word, FINISH
         call    order
         bit     flags, 0
         jump.z  later
+        move    word, TIMEOUT
+        call    look
+        move    length, CONTEXT_DATA
+        cmp     length, 0
+        jump.z  over
+        move    low, 1
+        shl     low, length
+        call    wait_for
+asleep: move    word, LATER
+        or      word, qp
+        move    WAKE, word
         jump    over
 
 ; a READ's answers take as many PSNs as packets
@@ -490,11 +597,17 @@ asked:  move    word, PSN
         move    low, CONTEXT_DATA
         move    word, MTU
         call    look
-next:   add     low, 1
+        add     low, 1
         cmp     CONTEXT_DATA, want
         jump.c  numbered
-        sub     want, CONTEXT_DATA
-        jump    next
+        sub     want, 1                 ; a path MTU is a power of two
+        move    skip, CONTEXT_DATA
+halve:  ror     want, 1
+        and     want, 0x7FFFFFFF
+        ror     skip, 1
+        cmp     skip, 1
+        jump.nz halve
+        add     low, want
 numbered:
         move    word, PSN
         call    look
@@ -505,6 +618,7 @@ numbered:
         move    word, LAST
         call    look
         move    CONTEXT_DATA, low
+        move    chunk, READING
         jump    waits
 
 thrown: move    TX_PUSH, 2
@@ -618,6 +732,18 @@ popped: bit     DOORBELL_POP, 0
         jump.nz popped
         move    DOORBELL_QP, qp
         move    DOORBELL_POP, 1
+        return
+
+; the deadline is ``low`` units from now
+wait_for:
+        move    length, WAKE
+        ror     length, 8
+        add     low, length
+        add     low, 1                  ; the unit that has begun
+        and     low, 0x00FFFFFF
+        move    word, DEADLINE
+        call    look
+        move    CONTEXT_DATA, low
         return
 
 ; word ``word`` of the queue pair's context
