@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from softhca.fabric.ethernet.network import FULL_HOST, MOST_WAITING_BYTES, Cabling, EthernetNetwork
-from softhca.fabric.ethernet.port import GAP_BYTES, PAUSE_BYTES, Frame
+from softhca.fabric.ethernet.port import GAP_BYTES, LINK_DOWN, PAUSE_BYTES, Frame
 from softhca.fabric.ethernet.settings import Marking, Pausing, SwitchSettings
 from softhca.fabric.ethernet.switch import FULL_BUFFER, FULL_QUEUE, LOOP, NO_WAY
 
@@ -335,3 +335,85 @@ def test_every_frame_arrives_or_is_lost_once_and_everything_comes_to_rest(seed: 
         key = frame.source, frame.destination, frame.priority, frame.flow
         orders.setdefault(key, []).append(sent.index(frame))
     assert all(order == sorted(order) for order in orders.values())
+
+
+# links that fail, and what links do to frames
+
+
+def two_ways() -> Lab:
+    """Host 1 at switch 0, host 2 at switch 1, and two trunks between these: cables 0 and 1, 2 and 3."""
+    return Lab(Cabling((0, 1), ((0, 1), (0, 1)), host_mbps=8_000, trunk_mbps=8_000))
+
+
+def test_a_link_that_fails_loses_what_is_there_and_others_take_over() -> None:
+    lab = two_ways()
+    for _ in range(10):
+        lab.send(1, 2, flow=0)
+    lab.net.events.run(3 * US)  # some are in front of trunk 2, one is on it
+    trunk = lab.net.links[2][0]
+    waiting = len(trunk.queues[0])
+    assert lab.net.set_link(2, False)
+    assert not lab.net.set_link(2, False)
+    lab.end()
+    assert set(lab.lost) == {LINK_DOWN}
+    assert waiting < lab.lost[LINK_DOWN] <= waiting + 2
+    assert len(lab.got) == 10 - lab.lost[LINK_DOWN]
+    assert lab.net.links[3][0].counters.frames_sent > 0
+
+
+def test_a_link_that_is_back_carries_frames_again_and_nobody_is_paused() -> None:
+    lab = two_ways()
+    port = lab.net.links[0][1]
+    port.paused_until_ps[0] = 1 << 60
+    assert lab.net.set_link(0, False)
+    lab.send(1, 2)
+    assert lab.lost == {LINK_DOWN: 1}
+    assert lab.net.set_link(0, True)
+    lab.send(1, 2)
+    lab.end()
+    assert len(lab.got) == 1
+
+
+def test_without_any_link_to_a_host_there_is_no_way() -> None:
+    lab = two_ways()
+    for link in (2, 3):
+        lab.net.set_link(link, False)
+    lab.send(1, 2)
+    lab.end()
+    assert lab.lost == {NO_WAY: 1}
+
+
+def test_pauses_end_with_the_link_that_they_were_for() -> None:
+    cabling = Cabling((0, 0), host_mbps=8_000, slow=((2, 80),))
+    lab = Lab(cabling, buffer_bytes=60_000, queue_bytes=60_000, pausing=Pausing(6_000, 3_000))
+    for _ in range(40):
+        lab.send(1, 2)
+    lab.net.events.run(200 * US)
+    assert lab.net.hosts[1].port.paused_until_ps[0] > lab.net.events.now_ps
+    lab.net.set_link(0, False)
+    lab.net.set_link(0, True)
+    lab.send(1, 2)
+    lab.end()
+    assert set(lab.lost) == {LINK_DOWN}
+    assert len(lab.got) + lab.lost[LINK_DOWN] == 41
+
+
+class Doubling:
+    """Each frame comes out twice, the second copy a microsecond later; the third and fourth never."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def carry(self, frame: Frame, now_ps: int) -> list[int]:
+        self.count += 1
+        return [now_ps, now_ps + US] if self.count < 3 else []
+
+
+def test_what_a_link_does_to_frames_befalls_them() -> None:
+    lab = Lab(star(2))
+    lab.net.links[0][1].carrier = Doubling()  # by which host 1 sends
+    for _ in range(4):
+        lab.send(1, 2)
+    lab.end()
+    assert [(host, frame.hops) for host, frame, _ in lab.got] == [(2, 2)] * 4
+    assert lab.net.links[1][1].counters.frames_received == 4

@@ -14,7 +14,16 @@ import pytest
 from softhca.fabric.generators import dragonfly, fat_tree, random_fabric, torus
 from softhca.fabric.graph import Graph
 from softhca.fabric.layout import places
-from softhca.fabric.picture import COLOURS, ERROR_COLOUR, FILLS, NAMED_NODES, Shown, draw, link_loads
+from softhca.fabric.picture import (
+    COLOURS,
+    ERROR_COLOUR,
+    FILLS,
+    GONE_COLOUR,
+    NAMED_NODES,
+    Shown,
+    draw,
+    link_loads,
+)
 from softhca.fabric.routing import route
 from softhca.fabric.topology import NodeKind, Topology
 from softhca.fabric.verify import reach
@@ -89,6 +98,13 @@ def test_colours_say_loads_errors_and_what_is_gone() -> None:
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert "<title> & more" in texts
     assert "ways over a link" in texts
+    assert {"errors", "gone"} <= set(texts)
+    lines = list(root.iter(f"{SVG}line"))
+    assert [line.get("stroke") for line in lines] == [ERROR_COLOUR, GONE_COLOUR]
+    plain = [
+        element.text for element in ElementTree.fromstring(draw(whole, Shown(loads=loads))).iter(f"{SVG}text")
+    ]
+    assert not {"errors", "gone"} & set(plain)
 
 
 def test_names_are_escaped_and_large_pictures_have_none() -> None:

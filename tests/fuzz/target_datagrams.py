@@ -12,59 +12,40 @@ import contextlib
 from collections.abc import Iterator
 
 from fuzz_choices import Choices
+from fuzz_network import GUARDED_BYTES, PUBLIC_BYTES, HostileNetwork
+from fuzz_network import Place as GuardedPlace
 
-from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
-from softhca.machine.primitives import address_of
 from softhca.queues.states import ERR, INIT, RESET, RTR, RTS
-from softhca.testing import SENT, Network
+from softhca.testing import Network
 from softhca.testing.ends import ALL_RIGHTS, QKEY, SEND, WRITE
 from softhca.testing.reliable_datagrams import DatagramEnd, establish, join
-from softhca.wire import icrc
-from softhca.wire.framing import ROCE_V4
-from softhca.wire.packet import Transport
-from softhca.wire.route import Route
 
-MOST_STEPS = 60
-GUARDED_BYTES = 4096
-PUBLIC_BYTES = 16_384
 OPCODES = (WRITE, 1, SEND, 3, 4, 5, 6)
 LENGTHS = (0, 8, 300, 3000)
-TIMES_NS = (0, 5_000, 1_000_000, 40_000_000)
-STRANGER = bytes(10) + b"\xff\xff\xc0\x00\x02\x63"
 HOW = {"timeout": 1, "retry_cnt": 1, "rnr_retry": 1}
-ICRC_BYTES = 4
 
 
-class Place:
+class Place(GuardedPlace):
     """An adapter with two queue pairs, EE contexts to the other one, and memory that others may reach: a part
     of what it has; the rest must stay as it is."""
 
     def __init__(self, network: Network) -> None:
-        self.end = end = DatagramEnd(network.add(ee_error_cache=1), work_requests=8)
-        end.device.dereg_mr(end.key.handle)
-        end.memory[:] = b"\x5a" * len(end.memory)
+        end = DatagramEnd(network.add(ee_error_cache=1), work_requests=8)
+        super().__init__(end)
         self.public = end.region(GUARDED_BYTES, PUBLIC_BYTES)
         self.qps = [end.queue_pair() for _ in range(2)]
-        self.posted = 0
-
-    def check(self) -> None:
-        """What is not registered has not changed."""
-        memory = self.end.memory
-        assert memory.count(0x5A, 0, GUARDED_BYTES) == GUARDED_BYTES
-        behind = GUARDED_BYTES + PUBLIC_BYTES
-        assert memory.count(0x5A, behind) == len(memory) - behind
 
 
-class World:
+
+class World(HostileNetwork):
     """Two places with two pairs of EE contexts, and all that they send."""
 
     def __init__(self) -> None:
-        self.network = Network(seed=1)
-        self.places = [Place(self.network) for _ in range(2)]
+        super().__init__(Place)
         left, right = (place.end for place in self.places)
         self.ees = [join(left, right, **HOW) for _ in range(2)]
-        self.sent = self.network.record(SENT)
+        self.record()
 
     def request(self, choices: Choices) -> None:
         """Post one; what the driver refuses is not posted."""
@@ -90,26 +71,6 @@ class World:
         with contextlib.suppress(DriverError):
             sge = (place.public.va + 8192, length, place.public.lkey)
             choices.pick(place.qps).post_recv(1, [sge])
-
-    def packet(self, choices: Choices) -> None:
-        """Something like what was sent, again."""
-        if not self.sent:
-            return
-        template = self.sent[choices.below(min(256, len(self.sent)))]
-        target = self.places[choices.below(2)].end.node
-        data = bytearray(template.data[:-ICRC_BYTES])
-        for _ in range(choices.below(4)):
-            data[choices.byte() % min(48, len(data))] = choices.byte()
-        if choices.once_in(8):
-            del data[choices.byte() % len(data) :]
-        source = STRANGER if choices.once_in(4) else template.source.gid
-        route = Route(ROCE_V4, source, target.gid)
-        data += bytes(ICRC_BYTES)
-        if len(data) >= 16:
-            data[-ICRC_BYTES:] = icrc.compute(route, address_of(data), len(data) - ICRC_BYTES).to_bytes(
-                ICRC_BYTES, "little"
-            )
-        self.network.inject(target, bytes(data), source)
 
     def state(self, choices: Choices) -> None:
         """A queue pair or an EE context goes to another state."""
@@ -145,31 +106,16 @@ class World:
             assert not adapter.ee_errors.entries
             assert not adapter.ee_errors.queues
             end.device.dealloc_rdd(end.rdd)
-        for sent in self.sent:
-            if sent.packet is not None and isinstance(sent.packet.transport, Transport):
-                assert sent.packet.icrc_ok
-        self.network.close()
+        self.finish()
         for place in self.places:
-            adapter = place.end.node.adapter
-            left = {kind: count for kind in Kind if (count := adapter.resources.count(kind))}
-            assert not left, left
-            assert not adapter.timers.count()
-            assert not adapter.ee_contexts
+            assert not place.end.node.adapter.ee_contexts
 
 
 def one_input(data: bytes) -> None:
     choices, world = Choices(data), World()
     packet = world.packet
     steps = (world.request, world.request, world.receive, packet, packet, packet, world.state)
-    for _ in range(MOST_STEPS):
-        if not choices.more:
-            break
-        which = choices.below(8)
-        if which < len(steps):
-            steps[which](choices)
-        else:
-            world.network.elapse(choices.pick(TIMES_NS))
-    world.network.elapse(TIMES_NS[-1])
+    world.run(choices, steps)
     world.close()
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from fuzz_choices import Choices
 
+from softhca.fabric.ethernet.layout import EthernetTopology
+from softhca.fabric.ethernet_yaml import read_fabric
 from softhca.fabric.generators import fat_tree, torus
 from softhca.fabric.topology import Topology, TopologyError
 from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
@@ -43,11 +45,15 @@ def one_input(data: bytes) -> None:
         while choices.more and len(text) < 4096:
             text += choices.pick(words) if choices.byte() & 15 else chr(choices.number(1))
     try:
-        fabric = (read_yaml if kind & 1 else read_ibnetdiscover)(text)
+        fabric = (read_fabric if kind & 1 else read_ibnetdiscover)(text)
     except TopologyError as error:
         assert "\n" not in str(error), str(error)
         assert error.line is None or 1 <= error.line <= len(text.splitlines()) + 1
         return
+    if isinstance(fabric, EthernetTopology):
+        assert len(fabric.cables) == len(fabric.topology.links)
+        assert len(set(fabric.addresses())) == len(fabric.hosts)
+        fabric = fabric.topology
     check(fabric)
 
 
@@ -68,6 +74,8 @@ def seeds() -> Iterator[bytes]:
         yield b"\x02" + write_ibnetdiscover(fabric).encode()
         yield b"\x03" + write_yaml(fabric).encode()
     yield b"\x03generate: {kind: torus, sizes: 3x2}\n"
+    yield b"\x03kind: ethernet\ngenerate: {kind: torus, sizes: 3x2}\nqueues: {pausing: {off: 9, on: 3}}\n"
+    yield b"\x03kind: ethernet\nswitches: {s: 2}\nhosts: {h: 1}\nlinks: ['h[1] s[1] 25G']\n"
     yield b'\x02Switch 2 "a"\n[1] "b"[1] w=1\nCa 1 "b"\n[1] "a"[1]\n'
     for kind in (0, 1):
         yield bytes([kind]) + b"\x01" + b"".join(bytes([1, number]) for number in range(32))

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from softhca.links.decisions import Script, TooManyPackets, parse_decisions
 from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError, Partition
 from softhca.links.impairment import Impairment
 
@@ -49,7 +50,8 @@ def test_a_text_changes_only_what_it_names():
     ("loss=x", ["'x'", "1%"]), ("loss=200%", ["'200%'"]),
     ("loss=nan", ["'nan'"]), ("delay=5", ["'5'", "10us"]),
     ("delay=5h", ["'5h'"]), ("partition=1>2", ["1>2@10ms..60ms"]), ("partition=1>2@5ms..1ms", ["interval"]),
-    ("partition=0>2@5ms..", ["adapter 0"]), ("flap=1ms/2ms", ["flap"]), ("stall=1ms", ["stall"]),
+    ("partition=0>2@5ms..", ["adapter 0"]), ("flap=1ms/2ms", ["flap"]),
+    ("flap=1ms/1ms", ["flap"]), ("stall=1ms", ["stall"]),
     ("skew=900000ppm", ["skew_ppm"]), ("burst_length=0", ["burst_length_packets"]),
     ("crash=2", ["2@1.05ms..3ms"]), ("crash=0@1ms..", ["adapter 0"]), ("crash=1@3ms..2ms", ["interval"]),
     ("seed=-1", ["seed"]),
@@ -144,3 +146,17 @@ def test_a_flap_takes_the_link_down_once_a_period_in_both_directions():
 def test_the_seed_of_the_faults_changes_the_dice():
     assert sent(Faults(loss=0.3, seed=1))[1] != sent(Faults(loss=0.3, seed=2))[1]
     assert sent(Faults(loss=0.3, seed=1))[1] == sent(Faults(loss=0.3, seed=1))[1]
+
+
+def test_no_bit_of_a_decision_is_named_twice():
+    assert parse_decisions("1>2#1:corrupted@3+4")[0].values == (3, 4)
+    with pytest.raises(FaultsError, match="corrupted"):
+        parse_decisions("1>2#1:corrupted@3+3")
+
+
+def test_links_that_repeat_carry_no_more_packets_than_they_may():
+    script = Script([], most_packets=2)
+    script.pass_packet()
+    script.pass_packet()
+    with pytest.raises(TooManyPackets):
+        script.pass_packet()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from softhca.links import groups
+from softhca.links.interfaces import index_of_interface
 from softhca.links.roce_udp import SENT, RoceUdpLink
 from softhca.links.wrapped import WrappedLink
 from softhca.wire.burst import Arrival, Burst
@@ -137,3 +140,38 @@ def test_a_wrapped_link_joins_by_the_link_below(links: list[RoceUdpLink]) -> Non
     assert bytes(arrival.data[: arrival.length]) == data
     wrapped.leave(GROUP)
     assert not wrapped.receive(arrival)
+
+
+def test_a_group_that_cannot_be_waited_for_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's bound of what all epolls of a user watch is reached: nothing is left of the socket."""
+    joined = groups.GroupSockets(bytes((127, 9, 4, 5)), index_of_interface("lo"), 0, 1 << 16, False)
+    refused: list[int] = []
+
+    class Full:
+        def register(self, member: socket.socket, _: int) -> None:
+            refused.append(member.fileno())
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(joined, "_epoll", Full())
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            joined.join(GROUP)
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        os.fstat(refused[0])
+    assert len(joined) == 0
+    joined.join(GROUP)
+    assert len(joined) == 1
+    joined.close()
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_group_is_received_on_the_link_s_interface_alone(version: int) -> None:
+    """Not what comes to the same group by an interface on which somebody else has joined it."""
+    address = bytes((127, 9, 4, 5)) if version == 4 else bytes([0] * 15 + [1])
+    group = GROUP if version == 4 else bytes((0xFF, 0x02, *[0] * 12, 9, 4))
+    joined = groups.GroupSockets(address, index_of_interface("lo"), 0, 1 << 16, False)
+    joined.join(group)
+    (member,) = joined._sockets.values()
+    level, option = (socket.IPPROTO_IP, 49) if version == 4 else (socket.IPPROTO_IPV6, 29)
+    assert member.getsockopt(level, option) == 0  # IP_MULTICAST_ALL, IPV6_MULTICAST_ALL
+    joined.close()

@@ -9,6 +9,7 @@ import struct
 
 import pytest
 
+from softhca.links import identification_check
 from softhca.links.identification_check import CheckedLink, RawIdentificationCheck
 from softhca.links.roce_udp import RoceUdpLink
 from softhca.machine.primitives import address_of
@@ -136,4 +137,23 @@ def test_a_checked_link_counts_identifications_that_the_icrc_does_not_cover() ->
         assert counters["identifications_checked"] == 4
         assert counters["identification_mismatches"] == 3
         assert counters["datagrams_received"] == 4
+        checked.close()
+
+
+@needs_root
+def test_a_check_keeps_a_bounded_number_of_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identification_check, "_MAX_ROUTES", 2)
+    with RoceUdpLink(HERE, 0) as left, RoceUdpLink(THERE, 0, gro=False) as right:
+        checked = CheckedLink(right)
+        for flow in range(5):
+            burst = Burst()
+            burst.data[:32] = bytes(32)
+            burst.length = burst.stride = 32
+            burst.route = Route(left.framing, left.gid, right.gid, source_port=left.source_port_for(flow),
+                                destination_port=right.port)
+            assert left.send(burst) == 1
+            assert select.select([checked], [], [], 5.0)[0]
+            assert checked.receive(Arrival())
+            assert len(checked._routes) <= 2
+        assert checked.counters()["identifications_checked"] == 5
         checked.close()

@@ -16,11 +16,16 @@ ENGINE = "adapter/engine.py"
 PATHS = "adapter/paths.py"
 SWITCH = "fabric/ethernet/switch.py"
 PORT = "fabric/ethernet/port.py"
+PLANE = "fabric/ethernet/plane.py"
+FRAMES = "fabric/ethernet/frames.py"
+LINK = "links/fabric_ethernet.py"
 NETWORK = "fabric/ethernet/network.py"
 
 ON_DCQCN = "transport/test_transport_congestion.py"
 ON_ADAPTERS = "adapter/test_adapter_congestion.py"
 ON_SWITCHES = "fabric/test_fabric_ethernet.py"
+ON_PLANE = "fabric/test_fabric_ethernet_plane.py"
+ON_LINK = "runtime/test_runtime_fabric_ethernet.py"
 ON_WORLDS = "simulation/test_simulation_ethernet.py"
 
 CONGESTION: tuple[tuple[Mutant, str], ...] = (
@@ -78,6 +83,24 @@ CONGESTION: tuple[tuple[Mutant, str], ...] = (
        "a pause ends before the queue has shrunk"), ON_SWITCHES),
     (m("pause-of-all-priorities", PORT, "        self.paused_until_ps[priority] = until_ps\n", "        self.paused_until_ps = [until_ps] * PRIORITIES\n",
        "notifications wait behind the data that they are about"), ON_SWITCHES),
-    (m("ethernet-detours", NETWORK, "if port is None and at in far and far.get(other, far[at]) < far[at]]", "if port is None and at in far]",
+    (m("ethernet-detours", NETWORK, "if not is_host and far.get(other, distance) < distance]", "if not is_host]",
        "packets go round in a circle"), ON_SWITCHES),
+    (m("ethernet-failed-link-keeps-its-queue", PORT, "                self._break(queue.popleft(), now_ps)\n", "                queue.popleft()\n",
+       "what waited for a link that failed has no fate, and its room is gone"), ON_SWITCHES),
+    (m("ethernet-link-is-back-and-paused", PORT, "        self.paused_until_ps = [0] * PRIORITIES\n\n    def _break", "\n    def _break",
+       "a link that is back carries nothing, for a pause of before"), ON_SWITCHES),
+    (m("ethernet-ways-by-dead-links", NETWORK, "zip(switch.ports, here, strict=True) if port.up]", "zip(switch.ports, here, strict=True)]",
+       "traffic does not take another way when a link fails"), ON_SWITCHES),
+    (m("ethernet-in-another-s-name", PLANE, "        if run.source != self.addresses[port.number - 1]:", "        if False:",
+       "a host sends from the address of another one"), ON_PLANE),
+    (m("ethernet-blocked-for-ever", PLANE, "            if port.is_blocked and self._waiting(port) <= HOST_QUEUE_BYTES // 2:", "            if False:",
+       "a host whose port was full never sends again"), ON_PLANE),
+    (m("ethernet-marks-get-lost", FRAMES, "    ecn = MARKED if marked else", "    ecn =",
+       "hosts do not hear of congestion"), ON_PLANE),
+    (m("ethernet-waits-without-bound", PLANE, "        if port.arrived_bytes + len(payload) > RECEIVE_BYTES:", "        if False:",
+       "an adapter that takes nothing costs the fabric's process all memory"), ON_PLANE),
+    (m("ethernet-damage-passes", PLANE, "            if copy.data == data\n", "",
+       "switches forward frames whose FCS is wrong"), ON_PLANE),
+    (m("ethernet-source-port-lost", LINK, "        arrival.source_port = front[-8] << 8 | front[-7]\n", "",
+       "adapters do not know the port that packets came from"), ON_LINK),
 )

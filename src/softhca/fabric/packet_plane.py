@@ -34,6 +34,7 @@ from softhca.fabric.node_state import NO_PORT, NodeState
 from softhca.fabric.port_state import ACTIVE, INIT, PortState
 from softhca.fabric.topology import End
 from softhca.management.constants import LID_PERMISSIVE, SUBNET_QPN
+from softhca.wire.capture_file import LINKTYPE_INFINIBAND
 from softhca.wire.lrh import LONGEST_HEADERS_BYTES
 
 NEVER_NS = (1 << 64) - 1
@@ -161,6 +162,20 @@ class AdapterPort:
         """Whether a burst of this port waits for room at its destination: send none before it has gone."""
         return self.waiting is not None
 
+    def facts(self) -> dict[str, int | str]:
+        """What an adapter is told when it joins."""
+        node, info = self.node.node, self.state.info
+        return {
+            "kind": "infiniband",
+            "node": node.name,
+            "node_guid": node.guid,
+            "port_guid": node.port_guid(self.end.port),
+            "mtu": info.neighbor_mtu,
+            "width": info.link_width_active,
+            # as ibv_port_attr has it: extended speeds begin at 16
+            "speed": info.link_speed_ext_active << 4 or info.link_speed_active,
+        }
+
     def info(self) -> dict[str, int | list[int]]:
         """What a manager has set, as the adapter's port takes it."""
         info = self.state.info
@@ -176,8 +191,11 @@ class AdapterPort:
 class PacketPlane:
     """The packets of the fabric of ``mads``.  ``counters`` are fates."""
 
+    link_type = LINKTYPE_INFINIBAND
+
     def __init__(self, mads: MadPlane) -> None:
         self.mads = mads
+        self.topology = mads.topology
         self.counters = dict.fromkeys(FATES, 0)
         self.ports: dict[End, AdapterPort] = {}
         self._endpoints: dict[AdapterPort, Endpoint] = {}

@@ -31,6 +31,7 @@ QUIET = "#9aa5ae"
 FEW_LINKS = 3000
 """Lines of a picture with more links are fainter."""
 ERROR_COLOUR = "#e3007b"
+GONE_COLOUR = "#888888"
 FILLS = {NodeKind.SWITCH: "#2f4858", NodeKind.CHANNEL_ADAPTER: "#33a17f", NodeKind.ROUTER: "#8d5a97"}
 SIZES = {NodeKind.SWITCH: (22.0, 12.0), NodeKind.CHANNEL_ADAPTER: (7.0, 7.0), NodeKind.ROUTER: (12.0, 12.0)}
 
@@ -128,7 +129,7 @@ def _mean_load(topology: Topology, shown: Shown) -> float:
 def _look(topology: Topology, index: int, shown: Shown, mean: float) -> tuple[int, str, str, float]:
     """In which order, colour, dash and width a link is drawn."""
     if index in shown.gone:
-        return (len(COLOURS) + 1, "#888888", "4 3", 1.0)
+        return (len(COLOURS) + 1, GONE_COLOUR, "4 3", 1.0)
     if shown.errors.get(index):
         return (len(COLOURS) + 2, ERROR_COLOUR, "", 2.5)
     if not mean or not _between_switches(topology, topology.links[index]):
@@ -190,16 +191,20 @@ def _nodes(topology: Topology, shown: Shown, at: Places) -> Iterator[str]:
         else:
             yield box + "/>"
         if named and node.is_switch:
-            yield _text(x, y - high / 2 - 2, node.name, "middle", "#2f4858")
+            yield _text(x, y - high / 2 - 2, node.name, "middle", "#2f4858", edge=True)
             if lid:
                 yield _text(x, y + 3, lid, "middle", "white")
         elif named and count <= NAMED_NODES // 2:
             yield _text(x, y + high / 2 + 5, lid or node.name, "middle", "#555555", 4.5)
 
 
-def _text(x: float, y: float, text: str, anchor: str, colour: str, size: float = 7.0) -> str:
+def _text(
+    x: float, y: float, text: str, anchor: str, colour: str, size: float = 7.0, edge: bool = False
+) -> str:
+    """``edge``: with a white edge, so that lines that lie under it do not cross it out."""
+    white = ' stroke="white" stroke-width="2" paint-order="stroke"' if edge else ""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size:g}">'
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size:g}"{white}>'
         f"{html.escape(text)}</text>"
     )
 
@@ -212,3 +217,9 @@ def _legend(topology: Topology, shown: Shown, height: float) -> Iterator[str]:
         yield f'<rect x="{x:.0f}" y="{height - 22:.0f}" width="14" height="4" fill="{colour}"/>'
         yield _text(x + 18, height - 16, text, "start", "#333333", 8)
     yield _text(MARGIN + len(COLOURS) * 60, height - 16, shown.legend, "start", "#333333", 8)
+    besides = [("errors", f'stroke="{ERROR_COLOUR}" stroke-width="2.5"', any(shown.errors.values()))]
+    besides.append(("gone", f'stroke="{GONE_COLOUR}" stroke-dasharray="4 3"', bool(shown.gone)))
+    for step, (text, look) in enumerate((text, look) for text, look, there in besides if there):
+        x, y = MARGIN + step * 60, height - 32
+        yield f'<line x1="{x:.0f}" y1="{y:.0f}" x2="{x + 14:.0f}" y2="{y:.0f}" {look}/>'
+        yield _text(x + 18, y + 3, text, "start", "#333333", 8)

@@ -14,12 +14,15 @@ or one line for a generator (`generators.GENERATORS`)::
 
     generate: {kind: fat-tree, radix: 16, levels: 3}
 
+``kind: ethernet`` makes it an Ethernet (`ethernet_yaml`), whose links have speeds as in 25G.
+
 Nothing but mappings, lists and scalars is made of the file, whatever tags it has.  Needs PyYAML.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from softhca.fabric.generators import generate, guid_of
@@ -41,7 +44,8 @@ _SECTIONS = {
     "hosts": NodeKind.CHANNEL_ADAPTER,
     "routers": NodeKind.ROUTER,
 }
-_KEYS = (*_SECTIONS, "links", "link", "generate")
+_KEYS = (*_SECTIONS, "links", "link", "generate", "kind")
+INFINIBAND, ETHERNET = "infiniband", "ethernet"
 _NODE_KEYS = ("ports", "guid", "system_guid", "description")
 _LINK = re.compile(r"([^\[\]]+)\[(\d{1,4})\]\s+([^\[\]]+)\[(\d{1,4})\](?:\s+(\S+))?")
 _RATE = re.compile(r"(1|2|4|8|12)x([SDQFEHNX]DR)")
@@ -57,31 +61,52 @@ class YamlValue(NamedTuple):
 
 def read_yaml(text: str) -> Topology:
     """The topology that a YAML file describes."""
-    if len(text) > MAX_BYTES:
-        raise TopologyError(f"a file of more than {MAX_BYTES} bytes")
-    document = _document(text)
-    sections = _mapping(document, "a topology", _KEYS)
+    sections = mapping(document_of(text), "a topology", _KEYS)
+    if kind_of(sections) != INFINIBAND:
+        raise TopologyError("an Ethernet, which has no LIDs and routes", line=sections["kind"].line)
     rate = _rate(sections["link"]) if "link" in sections else (LinkWidth.X4, LinkSpeed.HDR)
     if "generate" in sections:
-        return _generated(sections, rate)
+        return generated(sections, *rate)
+    return joined(sections, lambda said: rate if said is None else _rate(said))
+
+
+def kind_of(sections: dict[str, YamlValue]) -> str:
+    """Of which kind a fabric is."""
+    said = sections.get("kind", YamlValue(INFINIBAND, 1))
+    kind = scalar(said, "kind")
+    if kind not in (INFINIBAND, ETHERNET):
+        raise TopologyError(f"no kind of fabric is {kind[:30]!r}; there are {INFINIBAND}, {ETHERNET}",
+                            line=said.line)  # fmt: skip
+    return kind
+
+
+Rating = Callable[[YamlValue | None], tuple[LinkWidth, LinkSpeed]]
+"""What a link is whose speed says something, or nothing."""
+
+
+def joined(sections: dict[str, YamlValue], rating: Rating) -> Topology:
+    """The topology of the sections that name nodes and links."""
     nodes: list[Node] = []
     node_lines: list[int] = []
     for section in (name for name in sections if name in _SECTIONS):
-        for name, said in _mapping(sections[section], section).items():
+        for name, said in mapping(sections[section], section).items():
             nodes.append(_node(len(nodes), name, _SECTIONS[section], said))
             node_lines.append(said.line)
     names = {node.name: index for index, node in enumerate(nodes)}
-    links = [_link(said, names, rate) for said in _list(sections.get("links", YamlValue([], 1)), "links")]
+    links = [_link(said, names, rating) for said in _list(sections.get("links", YamlValue([], 1)), "links")]
     link_lines = [said.line for said in sections["links"].value] if "links" in sections else []
     return checked(tuple(nodes), links, node_lines, link_lines)
 
 
-def _generated(sections: dict[str, YamlValue], rate: tuple[LinkWidth, LinkSpeed]) -> Topology:
+def generated(
+    sections: dict[str, YamlValue], *rate: Any, beside: tuple[str, ...] = ("generate", "link", "kind")
+) -> Topology:
+    """The topology of a generator; other sections than those ``beside`` it are refused."""
     said = sections["generate"]
-    extra = [name for name in sections if name not in ("generate", "link")]
+    extra = [name for name in sections if name not in beside]
     if extra:
         raise TopologyError(f"{extra[0]} beside generate", line=sections[extra[0]].line)
-    parameters = {name: _scalar(value, name) for name, value in _mapping(said, "generate").items()}
+    parameters = {name: scalar(value, name) for name, value in mapping(said, "generate").items()}
     kind = parameters.pop("kind", "")
     try:
         return generate(kind, parameters, *rate)
@@ -89,9 +114,12 @@ def _generated(sections: dict[str, YamlValue], rate: tuple[LinkWidth, LinkSpeed]
         raise TopologyError(error.reason, line=said.line) from None
 
 
-def _document(text: str) -> YamlValue:
+def document_of(text: str) -> YamlValue:
+    """What a file says.  TopologyError: it is no YAML, or too long."""
     import yaml
 
+    if len(text) > MAX_BYTES:
+        raise TopologyError(f"a file of more than {MAX_BYTES} bytes")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -123,7 +151,8 @@ def _said(node: Any, depth: int) -> YamlValue:
     return YamlValue(found, line)
 
 
-def _mapping(said: YamlValue, what: str, keys: tuple[str, ...] = ()) -> dict[str, YamlValue]:
+def mapping(said: YamlValue, what: str, keys: tuple[str, ...] = ()) -> dict[str, YamlValue]:
+    """A mapping, with no other keys than these.  TopologyError."""
     if not isinstance(said.value, dict):
         raise TopologyError(f"{what} is a mapping of names", line=said.line)
     for name, value in said.value.items():
@@ -138,48 +167,50 @@ def _list(said: YamlValue, what: str) -> list[YamlValue]:
     return said.value
 
 
-def _scalar(said: YamlValue, what: str) -> str:
+def scalar(said: YamlValue, what: str) -> str:
+    """One word.  TopologyError."""
     if not isinstance(said.value, str):
         raise TopologyError(f"{what} is one word or number", line=said.line)
     return said.value
 
 
-def _integer(said: YamlValue, what: str) -> int:
-    text = _scalar(said, what)
+def integer(said: YamlValue, what: str) -> int:
+    """One number.  TopologyError."""
+    text = scalar(said, what)
     if _NUMBER.fullmatch(text) is None:
         raise TopologyError(f"{what} is {text[:30]!r}; expected a number", line=said.line)
     return int(text, 16) if text[:2].lower() == "0x" else int(text)
 
 
 def _node(index: int, name: str, kind: NodeKind, said: YamlValue) -> Node:
-    facts = _mapping(said, name, _NODE_KEYS) if isinstance(said.value, dict) else {"ports": said}
+    facts = mapping(said, name, _NODE_KEYS) if isinstance(said.value, dict) else {"ports": said}
     if "ports" not in facts:
         raise TopologyError(f"{name} does not say how many ports it has", line=said.line)
-    count = _integer(facts["ports"], f"ports of {name}")
+    count = integer(facts["ports"], f"ports of {name}")
     if not 1 <= count <= 254:
         raise TopologyError(f"{name} has {count} ports; expected 1 to 254", line=said.line)
     if "[" in name or "]" in name:
         raise TopologyError(f"a node cannot be named {name!r}", line=said.line)
-    guid = _integer(facts["guid"], f"GUID of {name}") if "guid" in facts else guid_of(index)
-    system = _integer(facts["system_guid"], f"system GUID of {name}") if "system_guid" in facts else 0
-    text = _scalar(facts["description"], "description") if "description" in facts else ""
+    guid = integer(facts["guid"], f"GUID of {name}") if "guid" in facts else guid_of(index)
+    system = integer(facts["system_guid"], f"system GUID of {name}") if "system_guid" in facts else 0
+    text = scalar(facts["description"], "description") if "description" in facts else ""
     return make_node(name, kind, count, guid, system_guid=system, description=text)
 
 
-def _link(said: YamlValue, names: dict[str, int], rate: tuple[LinkWidth, LinkSpeed]) -> Link:
-    text = _scalar(said, "a link")
+def _link(said: YamlValue, names: dict[str, int], rating: Rating) -> Link:
+    text = scalar(said, "a link")
     match = _LINK.fullmatch(text.strip())
     if match is None:
         raise TopologyError(f"no link: {text[:60]!r}; expected as in 'a[1] b[2] 4xHDR'", line=said.line)
     for name in (match[1], match[3]):
         if name not in names:
             raise TopologyError(f"a link to {name!r}, which is no node", line=said.line)
-    width, speed = _rate(YamlValue(match[5], said.line)) if match[5] else rate
+    width, speed = rating(YamlValue(match[5], said.line) if match[5] else None)
     return Link(End(names[match[1]], int(match[2])), End(names[match[3]], int(match[4])), width, speed)
 
 
 def _rate(said: YamlValue) -> tuple[LinkWidth, LinkSpeed]:
-    text = _scalar(said, "link")
+    text = scalar(said, "link")
     match = _RATE.fullmatch(text)
     if match is None:
         raise TopologyError(f"no link is {text[:30]!r}; expected as in 4xHDR", line=said.line)

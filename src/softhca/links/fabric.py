@@ -38,7 +38,7 @@ _COUNTERS = ("bursts_sent", "bytes_sent", "send_blocked", "send_errors", "bursts
 
 class FabricLink(Link):
     """Joins the fabric that is served under ``name`` at ``node`` (a name or description; empty: the first
-    host that is free).
+    host that is free), unless it has been ``joined``: a socket, and what the fabric has said.
 
     Attributes: ``node`` (its name), ``address`` (the same), ``gid``, ``node_guid``, ``active_mtu``
     (bytes), ``active_width``, ``active_speed``, ``info`` (what the manager has set, by
@@ -48,15 +48,15 @@ class FabricLink(Link):
     host (EBUSY, ENODEV).
     """
 
-    def __init__(self, name: str, node: str = "") -> None:
-        super().__init__(NATIVE, sees_packets=True)
+    is_native = True
+
+    def __init__(
+        self, name: str, node: str = "", joined: Joined | None = None, framing: int = NATIVE
+    ) -> None:
+        super().__init__(framing, sees_packets=True)
         self.on_info: Callable[[dict[str, Any]], None] = lambda info: None
-        self.socket: socket.socket | None = _connected(name)
-        try:
-            welcome = self._join(name, node)
-        except BaseException:
-            self.close()
-            raise
+        self.socket: socket.socket | None
+        self.socket, welcome = joined or join(name, node)
         facts = messages.port_facts(welcome)
         self.info = messages.port_info(welcome)
         self.node = str(welcome.get("node"))
@@ -68,6 +68,7 @@ class FabricLink(Link):
         self.active_width = facts["width"]
         self.active_speed = facts["speed"]
         self._header = bytearray(messages.HEADER.size)
+        self._front = bytearray()  # what stands between it and a burst's packets
         for counter in _COUNTERS:
             setattr(self, counter, 0)
 
@@ -79,26 +80,6 @@ class FabricLink(Link):
     bytes_received: int
     messages_bad: int
     infos: int
-
-    def _join(self, name: str, node: str) -> dict[str, Any]:
-        made = self.socket
-        assert made is not None
-        made.settimeout(JOIN_S)
-        made.send(messages.encode(messages.HELLO, {"version": messages.VERSION, "node": node}))
-        try:
-            kind, content = messages.decode(made.recv(messages.MOST_TEXT_BYTES))
-        except ValueError:
-            raise OSError(errno.EPROTO, f"the fabric {name!r} gave no answer") from None
-        if kind != messages.WELCOME:
-            code, reason = content.get("errno"), str(content.get("reason"))
-            raise OSError(code if isinstance(code, int) else errno.EPROTO, f"fabric {name!r}: {reason}")
-        try:
-            messages.port_facts(content)
-            messages.port_info(content)
-        except ValueError as error:
-            raise OSError(errno.EPROTO, f"fabric {name!r}: {error}") from None
-        made.setblocking(False)
-        return content
 
     def fileno(self) -> int:
         """The socket; −1 when closed."""
@@ -118,6 +99,10 @@ class FabricLink(Link):
 
     def send(self, burst: Burst) -> int:
         """`Link.send`."""
+        return self._send(burst, b"")
+
+    def _send(self, burst: Burst, front: bytes) -> int:
+        """The same, with what stands in front of the packets."""
         made = self.socket
         if made is None:
             self.send_errors += 1
@@ -125,7 +110,7 @@ class FabricLink(Link):
         length = burst.length
         header = messages.HEADER.pack(messages.BURST, burst.stride or length)
         try:
-            made.sendmsg([header, memoryview(burst.buffer)[:length]], (), socket.MSG_NOSIGNAL)
+            made.sendmsg([header, front, memoryview(burst.buffer)[:length]], (), socket.MSG_NOSIGNAL)
         except BlockingIOError:
             self.send_blocked += 1
             return AGAIN
@@ -143,7 +128,7 @@ class FabricLink(Link):
             if made is None:
                 return False
             try:
-                length, _, flags, _ = made.recvmsg_into([self._header, arrival.buffer])
+                length, _, flags, _ = made.recvmsg_into([self._header, self._front, arrival.buffer])
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError:
@@ -152,17 +137,24 @@ class FabricLink(Link):
                 self._ended()
                 return False
             kind, stride = messages.HEADER.unpack(self._header)
-            length -= messages.HEADER.size
-            if flags & socket.MSG_TRUNC or length <= 0:
+            packets = length - messages.HEADER.size - len(self._front)
+            if flags & socket.MSG_TRUNC or length <= messages.HEADER.size:
                 self.messages_bad += 1
-            elif kind == messages.BURST and 0 < stride <= length:
-                arrival.length, arrival.stride, arrival.framing = length, stride, NATIVE
+            elif kind != messages.BURST:
+                text = memoryview(arrival.buffer)[: max(packets, 0)]
+                self._take_text(b"".join((self._header, self._front, text))[:length])
+            elif 0 < stride <= packets:
+                arrival.length, arrival.stride, arrival.framing = packets, stride, self.framing
+                self._read_front(arrival)
                 self.bursts_received += 1
-                self.bytes_received += length
+                self.bytes_received += packets
                 return True
             else:
-                self._take_text(bytes(self._header) + bytes(memoryview(arrival.buffer)[:length]))
+                self.messages_bad += 1
         return False
+
+    def _read_front(self, arrival: Arrival) -> None:
+        """What stands in front of a burst that has come."""
 
     def _take_text(self, data: bytes) -> None:
         try:
@@ -188,6 +180,41 @@ class FabricLink(Link):
         made, self.socket = self.socket, None
         if made is not None:
             made.close()
+
+
+Joined = tuple[socket.socket, dict[str, Any]]
+
+
+def join(name: str, node: str = "") -> Joined:
+    """Join a fabric as `FabricLink` does; OSError."""
+    made = _connected(name)
+    try:
+        return made, _welcome(made, name, node)
+    except BaseException:
+        made.close()
+        raise
+
+
+def _welcome(made: socket.socket, name: str, node: str) -> dict[str, Any]:
+    """What a fabric says of the port, checked."""
+    made.settimeout(JOIN_S)
+    made.send(messages.encode(messages.HELLO, {"version": messages.VERSION, "node": node}))
+    try:
+        kind, content = messages.decode(made.recv(messages.MOST_TEXT_BYTES))
+    except ValueError:
+        raise OSError(errno.EPROTO, f"the fabric {name!r} gave no answer") from None
+    if kind != messages.WELCOME:
+        code, reason = content.get("errno"), str(content.get("reason"))
+        raise OSError(code if isinstance(code, int) else errno.EPROTO, f"fabric {name!r}: {reason}")
+    try:
+        messages.port_facts(content)
+        messages.port_info(content)
+        if content.get("kind") == messages.ETHERNET:
+            messages.ethernet_facts(content)
+    except ValueError as error:
+        raise OSError(errno.EPROTO, f"fabric {name!r}: {error}") from None
+    made.setblocking(False)
+    return content
 
 
 def _connected(name: str) -> socket.socket:

@@ -1,7 +1,9 @@
 """What crosses between an adapter's port and the process of a fabric: packets of a seqpacket socket.
 
 The adapter's first message is `Hello`, the fabric's answer `Welcome` or `Refusal`.  Then each side sends
-bursts (`BURST`: stride, then LRH … VCRC of each packet), and the fabric what a manager sets (`INFO`).  A
+bursts (`BURST`: stride, then LRH … VCRC of each packet), and the fabric what a manager sets (`INFO`).
+Where the fabric is an Ethernet a burst is a run (`fabric.ethernet.frames`): the IP and UDP headers of its
+first packet, and BTH … ICRC of each, stride apart; `INFO` says no more there than whether the link is up.  A
 message is checked by who reads it; one that cannot be is a ValueError here.
 """
 
@@ -18,6 +20,8 @@ VERSION = 1
 HEADER = struct.Struct("<B3xI")
 """Kind, and a burst's stride."""
 BURST, INFO, HELLO, WELCOME, REFUSAL = 1, 2, 3, 4, 5
+ETHERNET = "ethernet"
+"""What a `WELCOME` says of its ``kind`` then."""
 LARGEST = HEADER.size + CAPACITY
 MOST_TEXT_BYTES = 16_384
 MOST_PKEYS = 64
@@ -28,6 +32,7 @@ NUMBERS = {
 """What an `INFO` says of a port, and how much each can be; and ``pkeys``."""
 PORT_FACTS = {"port_guid": (1 << 64) - 1, "node_guid": (1 << 64) - 1, "mtu": 5, "width": 255, "speed": 65_535}
 """What a `WELCOME` says besides."""
+MOST_MBPS = 1 << 32
 
 
 def socket_name(name: str) -> str:
@@ -68,6 +73,17 @@ def port_info(content: dict[str, Any]) -> dict[str, Any]:
 def port_facts(content: dict[str, Any]) -> dict[str, int]:
     """What a port is, checked.  ValueError."""
     return {name: _number(content, name, most) for name, most in PORT_FACTS.items()}
+
+
+def ethernet_facts(content: dict[str, Any]) -> tuple[bytes, int]:
+    """The GID of an Ethernet's port, and its megabits a second, checked.  ValueError."""
+    try:
+        address = bytes.fromhex(str(content.get("address")))
+    except ValueError:
+        address = b""
+    if len(address) != 16:
+        raise ValueError("no address")
+    return address, _number(content, "mbps", MOST_MBPS)
 
 
 def _number(content: dict[str, Any], name: str, most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from softhca.fabric.ethernet.settings import PRIORITIES
@@ -14,6 +15,7 @@ GAP_BYTES = 20
 PAUSE_BYTES = 64
 QUANTUM_BITS = 512
 SENT, ARRIVED, PAUSED, RENEW = range(4)
+LINK_DOWN = "link down"
 
 
 class Frame:
@@ -46,6 +48,21 @@ class Frame:
         """Whether it has met congestion."""
         return self.ecn == MARKED
 
+    def copy(self) -> Frame:
+        """Another one like it, on the same link."""
+        made = Frame(self.source, self.destination, self.length_bytes, self.priority, self.ecn, self.flow,
+                     self.content)  # fmt: skip
+        made.hops = self.hops
+        return made
+
+
+class Carrier(Protocol):
+    """What one direction of a link does to the frames on it."""
+
+    def carry(self, frame: Frame, now_ps: int) -> Sequence[int]:
+        """When the copies of a frame come out that was sent now, but for the link's delay; none: it is lost.
+        """
+
 
 class Owner(Protocol):
     """Whose port it is."""
@@ -56,14 +73,19 @@ class Owner(Protocol):
     def left(self, port: Port, frame: Frame, now_ps: int) -> None:
         """A frame has gone out, and stands in no queue any more."""
 
+    def lost(self, port: Port, frame: Frame, why: str) -> None:
+        """A frame was lost in a queue or on the link of this port; `left` has been called for it."""
+
 
 class PortCounters:
     """Integers that only grow."""
 
     __slots__ = (
+        "bytes_received",
         "bytes_sent",
         "drops",
         "frames_marked",
+        "frames_received",
         "frames_sent",
         "paused_ps",
         "pauses_received",
@@ -72,12 +94,14 @@ class PortCounters:
 
     def __init__(self) -> None:
         self.frames_sent = self.bytes_sent = self.frames_marked = self.drops = 0
+        self.frames_received = self.bytes_received = 0
         self.pauses_sent = self.pauses_received = self.paused_ps = 0
 
 
 class Port:
     """Port ``number`` of ``owner``; `join` links two.  The highest priority that waits and is not paused goes
-    first.  ``queued``: bytes that wait, by priority; ``most_queued`` is the most that ever did."""
+    first.  ``queued``: bytes that wait, by priority; ``most_queued`` is the most that ever did.  ``carrier``:
+    what befalls frames that leave here (None: nothing); ``up``: whether the link carries anything."""
 
     def __init__(self, events: EventQueue, owner: Owner, number: int) -> None:
         self.events = events
@@ -91,6 +115,8 @@ class Port:
         self.most_queued = 0
         self.paused_until_ps = [0] * PRIORITIES
         self.counters = PortCounters()
+        self.carrier: Carrier | None = None
+        self.up = True
         self._pauses: deque[tuple[int, int]] = deque()
         self._busy = False
 
@@ -103,9 +129,29 @@ class Port:
 
     def pause(self, priority: int, quanta: int, now_ps: int) -> None:
         """Tell the other end to pause a priority for so long; 0: to go on.  It goes before all frames."""
+        if not self.up:
+            return
         self.counters.pauses_sent += 1
         self._pauses.append((priority, quanta))
         self._go(now_ps)
+
+    def take_down(self, now_ps: int) -> None:
+        """The link carries nothing any more: what waits for it, and what is on it, is lost."""
+        self.up = False
+        self._pauses.clear()
+        for queue in self.queues:
+            while queue:
+                self._break(queue.popleft(), now_ps)
+
+    def bring_up(self) -> None:
+        """It does again; nobody is paused."""
+        self.up = True
+        self.paused_until_ps = [0] * PRIORITIES
+
+    def _break(self, frame: Frame, now_ps: int) -> None:
+        self.queued[frame.priority] -= frame.length_bytes
+        self.owner.left(self, frame, now_ps)
+        self.owner.lost(self, frame, LINK_DOWN)
 
     def time_ps(self, length_bytes: int) -> int:
         """How long so many bytes take on the wire."""
@@ -113,7 +159,7 @@ class Port:
 
     def _go(self, now_ps: int) -> None:
         """Send what is next, unless something is being sent."""
-        if self._busy or self.peer is None:
+        if self._busy or self.peer is None or not self.up:
             return
         if self._pauses:
             priority, quanta = self._pauses.popleft()
@@ -137,21 +183,34 @@ class Port:
                 self._sent(argument, now_ps)
             self._go(now_ps)
         elif what == ARRIVED:
+            if not self.up:
+                self.owner.lost(self, argument, LINK_DOWN)
+                return
             argument.hops += 1
+            self.counters.frames_received += 1
+            self.counters.bytes_received += argument.length_bytes
             self.owner.arrived(self, argument, now_ps)
         elif what == PAUSED:
             priority, quanta = argument
-            self._told_to_pause(priority, quanta, now_ps)
+            if self.up:
+                self._told_to_pause(priority, quanta, now_ps)
         else:
             self._go(now_ps)
 
     def _sent(self, frame: Frame, now_ps: int) -> None:
         assert self.peer is not None
+        if not self.up:
+            self._break(frame, now_ps)
+            return
         self.queued[frame.priority] -= frame.length_bytes
         self.counters.frames_sent += 1
         self.counters.bytes_sent += frame.length_bytes
         self.owner.left(self, frame, now_ps)
-        self.events.plan(now_ps + self.delay_ps, self.peer, ARRIVED, frame)
+        if self.carrier is None:
+            self.events.plan(now_ps + self.delay_ps, self.peer, ARRIVED, frame)
+            return
+        for number, time_ps in enumerate(self.carrier.carry(frame, now_ps)):
+            self.events.plan(time_ps + self.delay_ps, self.peer, ARRIVED, frame.copy() if number else frame)
 
     def _told_to_pause(self, priority: int, quanta: int, now_ps: int) -> None:
         """The other end has a pause for a priority: no frame of that begins before it is over."""

@@ -86,6 +86,10 @@ class EthernetSwitch:
             self._enter(settings.pausing, port, priority, length, now_ps)
         out.send(frame, now_ps)
 
+    def lost(self, port: Port, frame: Frame, why: str) -> None:
+        """`Owner.lost`."""
+        self._drop(port, frame, why)
+
     def _drop(self, out: Port, frame: Frame, why: str) -> None:
         out.counters.drops += 1
         self._lost(frame, why)

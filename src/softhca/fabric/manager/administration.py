@@ -93,7 +93,7 @@ class SubnetAdministration:
         self._manager = manager
         config = manager.config
         self.counters = dict.fromkeys(COUNTERS, 0)
-        self.groups = Groups(self._group_changed, self._group_told, config.gid_prefix)
+        self.groups = Groups(self._group_changed, self._send_group_notice, config.gid_prefix)
         self.services = Services()
         self.aliases = Aliases()
         self.subscriptions = Subscriptions(
@@ -144,15 +144,15 @@ class SubnetAdministration:
         self.lookups.forget()
         if before:
             for guid in gone:
-                self._tell(a.TRAP_GID_OUT, before[guid].gid)
+                self._send_notice(a.TRAP_GID_OUT, before[guid].gid)
             for guid in inventory.by_guid.keys() - before.keys():
-                self._tell(a.TRAP_GID_IN, inventory.by_guid[guid].gid)
+                self._send_notice(a.TRAP_GID_IN, inventory.by_guid[guid].gid)
                 self._restore_aliases(inventory.by_guid[guid])
 
     def step_down(self) -> None:
         """The manager is master no more: another one has what is registered."""
         config = self._manager.config
-        self.groups = Groups(self._group_changed, self._group_told, config.gid_prefix)
+        self.groups = Groups(self._group_changed, self._send_group_notice, config.gid_prefix)
         self.services = Services()
         self.subscriptions = Subscriptions(
             self._send_report, self.counters, config.timeout_ns, config.retries
@@ -463,7 +463,7 @@ class SubnetAdministration:
         after = set(self.aliases.of(port.guid))
         for trap, guids in ((a.TRAP_GID_OUT, before - after), (a.TRAP_GID_IN, after - before)):
             for guid in guids:
-                self._tell(trap, query.inventory.gid(guid))
+                self._send_notice(trap, query.inventory.gid(guid))
 
     def _restore_aliases(self, port: KnownPort) -> None:
         """A port has come back, and its node may know nothing any more."""
@@ -519,10 +519,10 @@ class SubnetAdministration:
     def _group_changed(self, mlid: int, members: frozenset[int], senders: frozenset[int]) -> None:
         self._manager.set_group(mlid, members, self._now, senders)
 
-    def _group_told(self, mgid: bytes, is_there: bool) -> None:
-        self._tell(a.TRAP_GROUP_CREATED if is_there else a.TRAP_GROUP_DELETED, mgid)
+    def _send_group_notice(self, mgid: bytes, is_there: bool) -> None:
+        self._send_notice(a.TRAP_GROUP_CREATED if is_there else a.TRAP_GROUP_DELETED, mgid)
 
-    def _tell(self, trap: int, gid: bytes) -> None:
+    def _send_notice(self, trap: int, gid: bytes) -> None:
         """The manager itself has something to tell."""
         inventory = self.inventory
         own = inventory.at_lid(self._manager.own_lid) if inventory is not None else None

@@ -622,13 +622,13 @@ class FabricManager:
             self.requests.get(self._master.path, c.ATTRIBUTE_SM_INFO, answered)
 
     def _hand_over(self) -> None:
-        self._tell(self._heir, states.HANDOVER)
+        self._send_control(self._heir, states.HANDOVER)
         self._configure()  # this one is master until the other one has acknowledged
 
     def _confirm(self) -> None:
-        self._tell(self._heir, states.ACKNOWLEDGE)
+        self._send_control(self._heir, states.ACKNOWLEDGE)
 
-    def _tell(self, other: OtherManager | None, control: str) -> None:
+    def _send_control(self, other: OtherManager | None, control: str) -> None:
         if other is None:
             return
         number = states.CONTROL_NUMBERS[control]
