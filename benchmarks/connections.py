@@ -108,8 +108,9 @@ def main() -> None:
         begin = time.perf_counter()
         ends.run(options.connections)
         rates.append(options.connections / (time.perf_counter() - begin))
-        print(f"{rates[-1]:.0f} connections a second", flush=True)
-        before = held() if number == 0 else before
+        now = held()
+        print(f"{rates[-1]:.0f} connections a second; {now[0]} KiB, {now[1]} descriptors", flush=True)
+        before = now if number == 0 else before
     after = held()
     print(f"median {statistics.median(rates):.0f}, {options.outstanding} at a time")
     more = f"{after[0] - before[0]} KiB and {after[1] - before[1]} descriptors"

@@ -152,12 +152,16 @@ def test_all_ports_of_all_devices():
     assert host.opens() == set()
 
 
-def test_native_ports_have_no_ip_address(monkeypatch):
-    host = Host(a=["10.0.0.1"])
-    native = Device("a", "10.0.0.1", link_layer=INFINIBAND)
+def test_a_native_port_s_address_is_its_gid_and_reaches_its_subnet_alone(monkeypatch):
+    host = Host(a=["fe80::1"])
+    native = Device("a", "fe80::1", link_layer=INFINIBAND)
     monkeypatch.setattr(host.local.adapters, "_open_device", lambda name: native)
-    assert code_of(host.local.at, address("10.0.0.1")) == errno.EADDRNOTAVAIL
-    assert host.local.all() == []
+    found = [host.local.at(address("fe80::1")), host.local.towards(address("fe80::2")), *host.local.all()]
+    assert [(each.address.host, each.is_native) for each in found] == [("fe80::1", True)] * 3
+    for _ in found:
+        host.local.release(native)
+    for far in ("fd00::2", "10.0.0.1"):
+        assert code_of(host.local.towards, address(far)) == errno.ENETUNREACH
     assert host.opens() == set()
 
 

@@ -127,6 +127,43 @@ def test_a_request_makes_an_identifier(make, device):
     assert (event.connection.responder_resources, event.connection.initiator_depth) == (3, 2)
 
 
+NATIVE_HERE, NATIVE_THERE = (bytes.fromhex("fe80000000000000") + bytes(7) + bytes([n]) for n in (1, 2))
+
+
+class NativeDevice(Device):
+    """One InfiniBand port, in the default partition alone."""
+
+    def query_port(self, port):
+        return {"link_layer": 1, "gid_tbl_len": 1, "active_mtu": 5, "pkey_tbl_len": 2}
+
+    def query_gid(self, port, index):
+        return NATIVE_HERE
+
+    def query_pkey(self, port, index):
+        return (0xFFFF, 0)[index]
+
+
+def test_a_request_on_a_native_link_says_the_way_back_and_must_be_of_a_partition(monkeypatch):
+    monkeypatch.setattr(ports, "CmChannel", Channel)
+    device = NativeDevice()
+    local = LocalDevices(lambda: ["told0"], lambda name: device)
+    owner = Identifier(EventChannel(), TCP, local, PortNumbers(seed=1))
+    owner.bind(of_gid(NATIVE_HERE, PORT))
+    owner.listen()
+    header = IpHeader.between(NATIVE_THERE, 40000, NATIVE_HERE)
+    path = cm.CmPath(NATIVE_THERE, lid=6, sl=3, path_mtu=4)
+    sound = replace(request(7, header), own_gid=NATIVE_HERE, path=path)
+    device.channel.queue_event(replace(sound, id=8, pkey=0x8077))
+    assert owner.channel.next_event(0) is None
+    assert device.channel.sent[-1] == ("reject", (8, listening.NOBODY_LISTENS), {})
+    device.channel.queue_event(replace(sound, pkey=0x7FFF))
+    child = owner.channel.next_event(0).identifier
+    assert (child.route.dlid, child.route.sl, child.route.mtu, child.route.pkey_index) == (6, 3, 4, 0)
+    child.connection.own = cm.CmQueuePair(1, 2)
+    vector = queue_pairs.attributes(child, RTR)["ah_attr"]
+    assert (vector["dlid"], vector["sl"], vector["is_global"]) == (6, 3, 0)
+
+
 @pytest.mark.parametrize(
     "header",
     [

@@ -142,7 +142,7 @@ def test_a_cell_does_what_the_table_says(state, own, given):
              s.ANSWER_AGAIN: "Apr", connection_states.ACKNOWLEDGE: "Mra"}  # fmt: skip
     assert cell.network.names() == [names[each] for each in done if each in names]
     told = {s.LAP: [e.PATH_REQUEST], s.APR: [e.PATH_ANSWER], s.GIVE_UP: [e.PATH_ANSWER]}.get(given, [])
-    wanted = told if s.TELL in done else [e.DISCONNECT_REQUEST] if given == s.END else []
+    wanted = told if s.REPORT in done else [e.DISCONNECT_REQUEST] if given == s.END else []
     assert cell.program.kinds == wanted
     waits = cell.connection.deadline_ns != NEVER_NS
     assert waits == (following == s.PROPOSED)

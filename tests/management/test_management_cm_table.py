@@ -181,7 +181,7 @@ def test_a_message_or_command_does_what_the_table_says(state, own, given):
     following, done = row
     assert (found.state if found is not None else s.CLOSED) == following
     assert cell.network.names() == expected_messages(state, own, given, done)
-    told = [s.DREP if state == s.DREQ_SENT else given] if s.TELL in done else []
+    told = [s.DREP if state == s.DREQ_SENT else given] if s.REPORT in done else []
     kinds = [KINDS[each] for each in told]
     if given == s.REJ and state == s.ESTABLISHED:
         kinds = [e.DISCONNECTED]
@@ -203,7 +203,7 @@ def test_time_does_what_the_table_says(state, own, given):
     assert cell.connection.state == following
     assert cell.network.names() == expected_messages(state, own, given, done)
     told = {s.DREQ_SENT: e.DISCONNECTED, s.TIMEWAIT: e.TIMEWAIT_OVER}.get(state, e.UNREACHABLE)
-    assert cell.program.kinds == ([told] if s.TELL in done else [])
+    assert cell.program.kinds == ([told] if s.REPORT in done else [])
     assert (cell.connection.deadline_ns != NEVER_NS) == (following in s.WAITING)
 
 

@@ -276,7 +276,7 @@ def test_a_class_belongs_to_one_queue_pair(qpn: int, management_class: int, refu
 
 @pytest.mark.parametrize("method", [0, 0x80, 0x81, 0x100, -1])
 def test_nobody_registers_for_responses(method: int) -> None:
-    with pytest.raises(OSError, match="methods are") as refusal:
+    with pytest.raises(OSError, match="methods_low, methods_high: expected 1…0x7f,") as refusal:
         Wire().client({method})
     assert refusal.value.errno == errno.EINVAL
 
@@ -331,7 +331,7 @@ def test_a_client_that_goes_takes_its_requests_with_it() -> None:
 def test_a_client_sends_whole_datagrams_of_its_class(data: bytes, code: int) -> None:
     wire = Wire()
     client, _ = wire.client()
-    with pytest.raises(OSError, match=r"MAD|version|class") as refusal:
+    with pytest.raises(OSError, match=r"mad: |version|class") as refusal:
         wire.dispatcher.send(client, data, PEER)
     assert refusal.value.errno == code
     assert wire.sent == []

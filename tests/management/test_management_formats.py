@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from softhca.management.attributes import (
     PortInfo,
     node_description,
 )
+from softhca.management.cm.messages import Req
 from softhca.management.device_attributes import IoControllerProfile, IoUnitInfo, ServiceEntry
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
@@ -316,3 +317,17 @@ def test_every_counter_has_one_bit_that_clears_it() -> None:
     names = {field.name for field in PortCounters.LAYOUT} - {"reserved8", "port_select"}
     assert len(SELECT) == len(set(SELECT)) == 16
     assert names - set(SELECT) == {"counter_select", "counter_select2", "xmit_wait", "qp1_dropped"}
+
+
+def test_a_message_with_other_values_is_another_message():
+    first = Req(local_comm_id=7, private_data=b"x" * 92)
+    other = first.changed(local_comm_id=8)
+    assert (first.local_comm_id, other.local_comm_id, other.private_data) == (7, 8, first.private_data)
+    assert other == replace(first, local_comm_id=8)
+    assert Req.decode(other.encode()) == other
+    with pytest.raises(TypeError, match="no_field"):
+        first.changed(no_field=1)
+    with pytest.raises(FrozenInstanceError):
+        other.local_comm_id = 9
+    with pytest.raises(FrozenInstanceError):
+        Req.decode(first.encode()).local_comm_id = 9

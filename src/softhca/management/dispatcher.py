@@ -138,18 +138,23 @@ class Dispatcher:
         another one has one of them; ENOMEM where there are too many clients.
         """
         if (taker.management_class in SUBNET_CLASSES) != (self.qpn == SUBNET_QPN):
-            raise OSError(errno.EINVAL, f"class {taker.management_class:#x} is not queue pair {self.qpn}'s")
+            raise OSError(
+                errno.EINVAL, f"mgmt_class = {taker.management_class:#x}: it is not queue pair {self.qpn}'s"
+            )
         if any(not 0 < method < RESPONSE for method in taker.methods):
-            raise OSError(errno.EINVAL, "methods are 1…0x7f: a response goes to who has asked")
+            raise OSError(
+                errno.EINVAL, "methods_low, methods_high: expected 1…0x7f, a response goes to who has asked"
+            )
         keys = [(taker.management_class, taker.class_version, method) for method in taker.methods]
         taken = [key for key in keys if key in self._takers]
         if taken:
             raise OSError(
-                errno.EBUSY, f"class {taken[0][0]:#x}, method {taken[0][2]:#x} has an agent at this port"
+                errno.EBUSY,
+                f"mgmt_class = {taken[0][0]:#x}: method {taken[0][2]:#x} has an agent at this port",
             )
         if isinstance(taker, Client):
             if len(self._clients) >= MAX_CLIENTS:
-                raise OSError(errno.ENOMEM, f"queue pair {self.qpn} has {MAX_CLIENTS} clients at most")
+                raise OSError(errno.ENOMEM, f"agent: queue pair {self.qpn} has {MAX_CLIENTS} clients at most")
             taker.number = self._next_number
             self._next_number = self._next_number % _LOW_MASK + 1  # so far on that none lives that long
             self._clients[taker.number] = taker
@@ -251,19 +256,23 @@ class Dispatcher:
         wait.
         """
         if len(data) != MAD_BYTES:
-            raise OSError(errno.EINVAL, f"a MAD has {MAD_BYTES} bytes, not {len(data)}")
+            raise OSError(errno.EINVAL, f"mad: a datagram has {MAD_BYTES} bytes, not {len(data)}")
         mad = Mad.decode(data)
         header = mad.header
         if header.base_version != BASE_VERSION:
-            raise OSError(errno.EINVAL, f"base version {header.base_version}: expected {BASE_VERSION}")
+            raise OSError(errno.EINVAL, f"base_version = {header.base_version}: expected {BASE_VERSION}")
         if header.management_class != client.management_class and not (
             {header.management_class, client.management_class} <= SUBNET_CLASSES
         ):
-            raise OSError(errno.EINVAL, f"the client is none of class {header.management_class:#x}")
+            raise OSError(
+                errno.EINVAL, f"mgmt_class = {header.management_class:#x}: the agent is none of that class"
+            )
         if not header.method & RESPONSE and header.method not in UNANSWERED_METHODS:
             mad = self._ask(client, mad, destination)
         if not self._send(mad, destination):
-            raise OSError(errno.ENOBUFS, "too many datagrams wait to be sent, or the route leads nowhere")
+            raise OSError(
+                errno.ENOBUFS, "mad: too many datagrams wait to be sent, or the route leads nowhere"
+            )
 
     def _ask(self, client: Client, mad: Mad, destination: Address) -> Mad:
         """Remember who asks; the request with the client's number in its transaction ID."""

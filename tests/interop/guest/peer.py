@@ -263,8 +263,9 @@ class Peer:
             return {"rkey": window.rkey}
         request = SendWR(wr_id=0, opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
         request.set_bind_wr(window, info)
+        key = inc_rkey(window.rkey)  # in newer releases the window has it itself, once that is posted
         self.qps[name].post_send(request)
-        return {"rkey": inc_rkey(window.rkey)}
+        return {"rkey": key}
 
     def counters(self) -> dict[str, Any]:
         """Counters of the device, where its verbs have them."""

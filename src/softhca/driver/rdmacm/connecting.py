@@ -31,6 +31,7 @@ from softhca.driver.rdmacm.events import ConnectionParameters, DatagramParameter
 from softhca.driver.rdmacm.groups import UDP_QKEY
 from softhca.driver.rdmacm.listening import Listener
 from softhca.driver.rdmacm.ports import CmPort, port_of
+from softhca.driver.rdmacm.routes import Route, index_of
 from softhca.driver.services import Path
 from softhca.management.ip_service import HEADER_BYTES, IpHeader, service_id
 
@@ -83,11 +84,16 @@ class Connection:
             header = IpHeader.between(place.gid, owner.source.port, owner.destination.gid)
             private = header.encode() + parameters.private_data
             if len(private) > (REQUEST_BYTES if owner.connected else RESOLUTION_BYTES):
-                raise DriverError(errno.EINVAL, f"{len(parameters.private_data)} private data are too many")
+                raise DriverError(
+                    errno.EINVAL, f"private_data: {len(parameters.private_data)} bytes are too many"
+                )
             self.path = CmPath(
                 owner.destination.gid,
+                owner.route.dlid,
+                owner.route.sl,
                 traffic_class=owner.traffic_class,
-                path_mtu=place.mtu,
+                pkey_index=owner.route.pkey_index,
+                path_mtu=min(place.mtu, owner.route.mtu),
                 ack_timeout=ACK_TIMEOUT if owner.ack_timeout is None else owner.ack_timeout,
             )
             self._port = port_of(place.device, place.port)
@@ -177,6 +183,9 @@ class Connection:
         self.active = False
         self._port, self._number = port, event.id
         self.peer, self.path = event.queue_pair, event.path
+        if self._owner.place.is_native:
+            index = max(index_of(self._owner.place, event.pkey), 0)
+            self._owner.route = Route(event.path.lid, event.path.sl, event.path.path_mtu, index)
         port.register(event.id, self._on_event)
         return ConnectionParameters(
             event.private_data[HEADER_BYTES:],
@@ -192,8 +201,10 @@ class Connection:
     def _end(self, parameters: ConnectionParameters) -> CmQueuePair:
         """This end, with no more READs and atomics at a time than the device, and the peer, can do."""
         owner = self._owner
-        resources = _bounded(parameters.responder_resources, owner.place.max_responder_resources)
-        depth = _bounded(parameters.initiator_depth, owner.place.max_initiator_depth)
+        resources = _bounded(
+            "responder_resources", parameters.responder_resources, owner.place.max_responder_resources
+        )
+        depth = _bounded("initiator_depth", parameters.initiator_depth, owner.place.max_initiator_depth)
         if self.peer is not None:
             resources = min(resources, self.peer.initiator_depth)
             depth = min(depth, self.peer.responder_resources)
@@ -280,18 +291,21 @@ class Connection:
         owner.state = states.CONNECTED
         place = owner.place
         vector = Path(
-            owner.destination.gid, place.gid_index, traffic_class=owner.traffic_class, port_num=place.port
-        ).vector()
+            None if place.is_native else owner.destination.gid, place.gid_index, owner.route.sl,
+            owner.traffic_class, dlid=owner.route.dlid, port_num=place.port,
+        ).vector()  # fmt: skip
         found = DatagramParameters(vector, event.queue_pair.qp_num, event.qkey)
         return IdentifierEvent(events.ESTABLISHED, owner, private_data=event.private_data, datagram=found)
 
 
-def _bounded(wanted: int, most: int) -> int:
+def _bounded(name: str, wanted: int, most: int) -> int:
     """A number of READs and atomics; EINVAL where it is more than the device can do."""
     if wanted == events.MOST:
         return most
     if wanted > most:
-        raise DriverError(errno.EINVAL, f"the device can do {most} READs and atomics at a time, not {wanted}")
+        raise DriverError(
+            errno.EINVAL, f"{name} = {wanted}: the device can do {most} READs and atomics at a time"
+        )
     return wanted
 
 

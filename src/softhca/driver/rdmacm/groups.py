@@ -34,16 +34,20 @@ class Groups:
         """Join; `events.MULTICAST_JOIN` follows, with how to send there.  ``send_only``: nothing is received.
 
         EINVAL: no group of the identifier's IP version, or no datagram queue pair; EADDRINUSE: joined
-        before; else what the device refuses.
+        before; EOPNOTSUPP: on native links; else what the device refuses.
         """
         owner = self._identifier
         with owner.lock:
             states.after(owner.state, states.JOIN)
             place = owner.place
             if not group.is_multicast or group.is_ipv6 != place.address.is_ipv6:
-                raise DriverError(errno.EINVAL, f"{group.host} is no group of the identifier's IP version")
+                raise DriverError(
+                    errno.EINVAL, f"addr: {group.host} is no group of the identifier's IP version"
+                )
+            if place.is_native:
+                raise DriverError(errno.EOPNOTSUPP, "addr: RDMA CM joins no groups on native links")
             if group.gid in self._joined:
-                raise DriverError(errno.EADDRINUSE, f"{group.host} has been joined")
+                raise DriverError(errno.EADDRINUSE, f"addr: {group.host} has been joined")
             queue_pair = owner.queue_pair
             attach = queue_pair is not None and not send_only
             if attach:
@@ -61,7 +65,7 @@ class Groups:
         """Leave; EADDRNOTAVAIL where it was not joined."""
         with self._identifier.lock:
             if group.gid not in self._joined:
-                raise DriverError(errno.EADDRNOTAVAIL, f"{group.host} has not been joined")
+                raise DriverError(errno.EADDRNOTAVAIL, f"addr: {group.host} has not been joined")
             self._leave(group.gid)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from softhca.driver.rdmacm.events import EventChannel, IdentifierEvent
 from softhca.driver.rdmacm.groups import Groups
 from softhca.driver.rdmacm.local_devices import LocalDevices, LocalPort
 from softhca.driver.rdmacm.port_numbers import Binding, PortNumbers
+from softhca.driver.rdmacm.routes import ON_ETHERNET, find_route
 from softhca.management.ip_service import PORT_SPACES, TCP
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 OPTION_ID = 0
 OPTION_TOS, OPTION_REUSEADDR, OPTION_AFONLY, OPTION_ACK_TIMEOUT = range(4)
 _MOST_ACK_TIMEOUT = 31
+ROUTE_MS = 2000
 
 DEVICES = LocalDevices()
 PORT_NUMBERS = PortNumbers()
@@ -37,8 +39,9 @@ class Identifier:
     """``channel`` gets its events; ``space`` is a port space (TCP: connected, UDP: datagrams).
 
     ``state`` is one of `states`; ``source`` and ``destination`` its addresses, ``local`` the device's port
-    that it is bound to (each None until it is known); ``queue_pair`` the program's, where the identifier is
-    to take it through its states (None: the program does).  ``psn`` is the first that its queue pair sends.
+    that it is bound to (each None until it is known), ``route`` the way between them; ``queue_pair`` the
+    program's, where the identifier is to take it through its states (None: the program does).  ``psn`` is
+    the first that its queue pair sends.
 
     Any thread may call any method; every error is a DriverError, EINVAL where the state does not allow it.
     """
@@ -51,7 +54,7 @@ class Identifier:
         port_numbers: PortNumbers = PORT_NUMBERS,
     ) -> None:
         if space not in PORT_SPACES:
-            raise DriverError(errno.EPROTONOSUPPORT, f"there is no port space {space:#x}")
+            raise DriverError(errno.EPROTONOSUPPORT, f"port_space = {space:#x}: there is no such port space")
         self.lock = threading.RLock()
         self.channel = channel
         self.space = space
@@ -59,6 +62,7 @@ class Identifier:
         self.source: SocketAddress | None = None
         self.destination: SocketAddress | None = None
         self.local: LocalPort | None = None
+        self.route = ON_ETHERNET
         self.queue_pair: QpHandle | None = None
         self.psn = random.getrandbits(24)
         self.traffic_class = 0
@@ -107,7 +111,7 @@ class Identifier:
                 self._bind(source or any_address(destination))
             assert self.source is not None
             if self.source.is_ipv6 != destination.is_ipv6:
-                raise DriverError(errno.EINVAL, "source and destination are of different IP versions")
+                raise DriverError(errno.EINVAL, "src_addr, dst_addr: they are of different IP versions")
             if self.local is None:
                 self._use(self.devices.towards(destination))
             if destination.is_localhost and self.local is not None:  # no device's: this one's
@@ -116,10 +120,19 @@ class Identifier:
             self.state = after
         self.queue_event(events.ADDR_RESOLVED)
 
-    def resolve_route(self) -> None:
-        """The route is known as soon as the addresses are; `events.ROUTE_RESOLVED` follows."""
+    def resolve_route(self, timeout_ms: int = ROUTE_MS) -> None:
+        """Find the way to the destination; `events.ROUTE_RESOLVED` follows.  On RoCEv2 it is known as soon as
+        the addresses are; on native links subnet administration is asked, for ``timeout_ms`` in all (errors
+        as `find_route`).
+        """
+        with self.lock:
+            states.after(self.state, states.RESOLVE_ROUTE)
+            place, destination = self.place, self.destination
+            assert destination is not None
+        found = find_route(place, destination.gid, timeout_ms) if place.is_native else ON_ETHERNET
         with self.lock:
             self.state = states.after(self.state, states.RESOLVE_ROUTE)
+            self.route = found
         self.queue_event(events.ROUTE_RESOLVED)
 
     def listen(self, backlog: int = 0) -> None:
@@ -137,7 +150,7 @@ class Identifier:
 
     def _bind(self, address: SocketAddress) -> None:
         if address.is_multicast:
-            raise DriverError(errno.EADDRNOTAVAIL, f"{address.host} is a group's address")
+            raise DriverError(errno.EADDRNOTAVAIL, f"src_addr: {address.host} is a group's address")
         binding = self._port_numbers.bind(self.space, address, self.reuse)
         try:
             if not address.is_any:
@@ -169,16 +182,21 @@ class Identifier:
         with self.lock:
             if name == OPTION_TOS:
                 if not 0 <= value <= 0xFF:
-                    raise DriverError(errno.EINVAL, f"a type of service has 8 bits, not {value}")
+                    raise DriverError(
+                        errno.EINVAL, f"RDMA_OPTION_ID_TOS = {value}: a type of service has 8 bits"
+                    )
                 self.traffic_class = value
             elif name == OPTION_ACK_TIMEOUT:
                 if not 0 <= value <= _MOST_ACK_TIMEOUT:
-                    raise DriverError(errno.EINVAL, f"an ACK timeout is 0 … {_MOST_ACK_TIMEOUT}, not {value}")
+                    raise DriverError(
+                        errno.EINVAL,
+                        f"RDMA_OPTION_ID_ACK_TIMEOUT = {value}: expected 0 … {_MOST_ACK_TIMEOUT}",
+                    )
                 self.ack_timeout = value
             elif name not in (OPTION_REUSEADDR, OPTION_AFONLY):
-                raise DriverError(errno.ENOSYS, f"there is no option {name}")
+                raise DriverError(errno.ENOSYS, f"optname = {name}: there is no such option")
             elif self.state != states.IDLE:
-                raise DriverError(errno.EINVAL, "the identifier is bound")
+                raise DriverError(errno.EINVAL, "optname: the identifier is bound")
             elif name == OPTION_REUSEADDR:
                 self.reuse = bool(value)
             else:

@@ -14,6 +14,7 @@ from softhca.driver.rdmacm.addresses import of_gid
 from softhca.driver.rdmacm.events import IdentifierEvent
 from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.driver.rdmacm.ports import CmPort, port_of
+from softhca.driver.rdmacm.routes import index_of
 from softhca.management.ip_service import IpHeader, service_id
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class Listener:
             header = IpHeader.decode(event.private_data)
         except ValueError:
             header = None
-        if header is None or not header.known or not self._is_for(header, place):
+        known = header is not None and header.known and self._is_for(header, place)
+        if header is None or not known or (place.is_native and index_of(place, event.pkey) < 0):
             with contextlib.suppress(DriverError):  # it may have ended meanwhile
                 if event.kind == CM_SIDR_REQUEST:
                     port.channel.answer(event.id, SIDR_NOT_SUPPORTED)

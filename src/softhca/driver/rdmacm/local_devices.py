@@ -22,6 +22,8 @@ from softhca.machine.kernel_sockets import KernelSocket
 from softhca.management.ip_service import V4_MAPPED_PREFIX
 
 LINK_LAYER_ETHERNET = 2
+PREFIX_BYTES = 8
+"""Of a GID: those of its subnet."""
 _ROCE_PORT = 4791
 
 
@@ -29,6 +31,7 @@ _ROCE_PORT = 4791
 class LocalPort:
     """A port of an open device, by its GID ``gid``, which is entry ``gid_index`` of its table; its MTU
     (``ibv_mtu``), and how many READs and atomics the device can do at a time, as responder and as initiator.
+    ``is_native``: it is InfiniBand's, where a GID is an IPv6 address of its own subnet alone.
     """
 
     device: DeviceDriver
@@ -38,6 +41,7 @@ class LocalPort:
     mtu: int
     max_responder_resources: int
     max_initiator_depth: int
+    is_native: bool = False
 
     @property
     def address(self) -> SocketAddress:
@@ -71,13 +75,16 @@ class LocalDevices:
 
     def towards(self, destination: SocketAddress) -> LocalPort:
         """The port by which ``destination`` is reached: the one that has the address itself, the one that the
-        kernel's routes name, or else the first of the same IP version.  As `at`; ENETUNREACH.
+        kernel's routes name, a native one of its subnet, or else the first of the same IP version.  As `at`;
+        ENETUNREACH.
         """
-        fits: list[Callable[[LocalPort], bool]] = [partial(_has, destination.gid)]
+        gid = destination.gid
+        fits: list[Callable[[LocalPort], bool]] = [partial(_has, gid)]
         source = _source_towards(destination)
         if source is not None:
             fits.append(partial(_has, source))
-        fits.append(lambda found: found.address.is_ipv6 == destination.is_ipv6)
+        fits.append(partial(_in_subnet, gid))
+        fits.append(lambda found: not found.is_native and found.address.is_ipv6 == destination.is_ipv6)
         return self._choose(fits, DriverError(errno.ENETUNREACH, f"no device reaches {destination.host}"))
 
     def all(self) -> list[LocalPort]:
@@ -152,7 +159,7 @@ class LocalDevices:
                         self.release(device)
 
     def _acquire(self, name: str) -> DeviceDriver:
-        """One more user of a device, whose RoCE ports' GIDs, which stay as they are, are known then."""
+        """One more user of a device, whose ports' GIDs, which stay as they are, are known then."""
         device = self.adapters.acquire(name)
         if device not in self._ports:
             try:
@@ -167,22 +174,25 @@ def _has(gid: bytes, found: LocalPort) -> bool:
     return found.gid == gid
 
 
+def _in_subnet(gid: bytes, found: LocalPort) -> bool:
+    return found.is_native and found.gid[:PREFIX_BYTES] == gid[:PREFIX_BYTES]
+
+
 def _on_loopback(is_ipv6: bool, found: LocalPort) -> bool:
     return found.address.is_loopback and found.address.is_ipv6 == is_ipv6
 
 
 def _ports_of(device: DeviceDriver) -> Iterator[LocalPort]:
-    """The used entries of the GID tables of a device's RoCE ports."""
+    """The used entries of the GID tables of a device's ports."""
     limits = device.query_device()
     most = limits["max_qp_rd_atom"], limits["max_qp_init_rd_atom"]
     for port in range(1, limits["phys_port_cnt"] + 1):
         attributes = device.query_port(port)
-        if attributes["link_layer"] != LINK_LAYER_ETHERNET:
-            continue
+        is_native = attributes["link_layer"] != LINK_LAYER_ETHERNET
         for index in range(attributes["gid_tbl_len"]):
             gid = device.query_gid(port, index)
             if any(gid):
-                yield LocalPort(device, port, index, gid, attributes["active_mtu"], *most)
+                yield LocalPort(device, port, index, gid, attributes["active_mtu"], *most, is_native)
 
 
 def _source_towards(destination: SocketAddress) -> bytes | None:

@@ -51,7 +51,7 @@ class PortNumbers:
             binding = Binding(space, address.with_port(port), reuse)
             found = self._others(binding)
             if any(_meet(binding, each) for each in found):
-                raise DriverError(errno.EADDRINUSE, f"{binding.address}: the port is in use")
+                raise DriverError(errno.EADDRINUSE, f"src_addr: {binding.address}: the port is in use")
             found.append(binding)
             self._bound[_key(binding)] = found
         return binding
@@ -61,7 +61,7 @@ class PortNumbers:
         with self._lock:
             listening = Binding(binding.space, binding.address, binding.reuse, listens=True)
             if any(_meet(listening, each) for each in self._others(binding) if each is not binding):
-                raise DriverError(errno.EADDRINUSE, f"{binding.address}: the port is in use")
+                raise DriverError(errno.EADDRINUSE, f"src_addr: {binding.address}: the port is in use")
             binding.listens = True
 
     def release(self, binding: Binding) -> None:
@@ -83,7 +83,7 @@ class PortNumbers:
             port = FIRST_EPHEMERAL + (start + step) % count
             if (space, address.is_ipv6, port) not in self._bound:
                 return port
-        raise DriverError(errno.EADDRNOTAVAIL, "no port is free")
+        raise DriverError(errno.EADDRNOTAVAIL, "src_addr: no port is free")
 
 
 def _key(binding: Binding) -> tuple[int, bool, int]:

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from softhca.driver.rdmacm.identifier import Identifier
 
 RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
-MIN_RNR_TIMER = 12
-"""0.64 ms."""
+MIN_RNR_TIMER = 22
+"""20.48 ms: with the usual five tries a program may be a tenth of a second late with its next receive, as
+programs are where the processors are busy.  (Linux says 0, 655 ms.)"""
 
 
 def attributes(owner: Identifier, state: int) -> dict[str, Any]:
     """What takes the queue pair of ``owner`` to a state.  EINVAL: not INIT, RTR or RTS, or not known yet."""
     if state == INIT:
-        found: dict[str, Any] = {"pkey_index": 0, "port_num": owner.place.port}
+        found: dict[str, Any] = {"pkey_index": owner.route.pkey_index, "port_num": owner.place.port}
         if owner.connected:
             found["qp_access_flags"] = RIGHTS
         else:
@@ -33,26 +34,28 @@ def attributes(owner: Identifier, state: int) -> dict[str, Any]:
     elif state == RTS:
         found = _sending(owner) if owner.connected else {"sq_psn": owner.psn}
     else:
-        raise DriverError(errno.EINVAL, f"nothing is known of the way to state {state}")
+        raise DriverError(errno.EINVAL, f"qp_state = {state}: nothing is known of the way there")
     return {"qp_state": state, **found}
 
 
 def _receiving(owner: Identifier) -> dict[str, Any]:
     connection, place = owner.connection, owner.place
     if connection.peer is None or connection.path is None:
-        raise DriverError(errno.EINVAL, "the peer's queue pair is not known yet")
+        raise DriverError(errno.EINVAL, "dest_qp_num: the peer's queue pair is not known yet")
     path = connection.path
     resources = connection.own.responder_resources if connection.own else connection.peer.initiator_depth
     return {
         "ah_attr": Path(
-            path.gid,
+            None if place.is_native else path.gid,  # within a subnet packets have no GRH
             place.gid_index,
             path.sl,
             owner.traffic_class or path.traffic_class,
             path.flow_label,
+            dlid=path.lid,
             port_num=place.port,
         ).vector(),
         "path_mtu": min(path.path_mtu, place.mtu),
+        "pkey_index": owner.route.pkey_index,
         "dest_qp_num": connection.peer.qp_num,
         "rq_psn": owner.psn,
         "max_dest_rd_atomic": resources,
@@ -63,7 +66,7 @@ def _receiving(owner: Identifier) -> dict[str, Any]:
 def _sending(owner: Identifier) -> dict[str, Any]:
     connection = owner.connection
     if connection.peer is None or connection.path is None:
-        raise DriverError(errno.EINVAL, "the peer's queue pair is not known yet")
+        raise DriverError(errno.EINVAL, "dest_qp_num: the peer's queue pair is not known yet")
     # Who was asked obeys the request, who asks what it asked for, as the reply has bounded it.
     end = connection.own if connection.active and connection.own is not None else connection.peer
     depth = connection.own.initiator_depth if connection.own else connection.peer.responder_resources

@@ -245,4 +245,4 @@ def padded(kind: type[m.Message], private_data: bytes) -> bytes:
     try:
         return m.padded(kind, private_data)
     except ValueError as error:
-        raise OSError(errno.EINVAL, str(error)) from None
+        raise OSError(errno.EINVAL, f"private_data: {error}") from None

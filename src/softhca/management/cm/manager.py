@@ -13,10 +13,9 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
+from softhca.management.cm import endings, states
 from softhca.management.cm import messages as m
-from softhca.management.cm import states
 from softhca.management.cm.elements import (
     DISCONNECT_REQUEST,
     DISCONNECTED,
@@ -68,8 +67,8 @@ COUNTERS = (
 that became established, REJs sent; and what was dropped: malformed, of no connection or another address, not
 of the connection's state, for want of room."""
 
-TOLD = {
-    # what an input in a state is told as
+EVENT_OF = {
+    # what an input is reported as
     states.REP: REPLIED,
     states.RTU: ESTABLISHED,
     states.ESTABLISH: ESTABLISHED,
@@ -115,7 +114,7 @@ class ConnectionManager:
         self._tables = Tables(generator)
         self._timers = Timers()
         self._resolutions = Resolutions(self._tables, self._timers, self.counters, self._transmit)
-        self._paths = Paths(self._timers, self.counters, self._transmit, self._tell, check_path)
+        self._paths = Paths(self._timers, self.counters, self._transmit, self._report, check_path)
         self._by_remote: dict[tuple[int, int], Connection] = {}
         self._by_end: dict[tuple[bytes | int, int, int], Connection] = {}
         self._by_local: dict[int, Connection] = {}
@@ -136,14 +135,14 @@ class ConnectionManager:
         """
         self._tables.require_room()
         number = self._tables.new_number()
-        request = replace(request, local_comm_id=number, local_ca_guid=self._ca_guid)
+        request = request.changed(local_comm_id=number, local_ca_guid=self._ca_guid)
         connection = Connection(
             number,
             owner,
             peer,
             states.REQ_SENT,
             service_id=request.service_id,
-            local_end=end_of(request, _datagrams(request)),
+            local_end=end_of(request, endings.asks_for_datagrams(request)),
             response_ns=response_ns(request.remote_cm_response_timeout),
             timewait_ns=duration_ns(request.primary_ack_timeout),
             max_retries=request.max_cm_retries,
@@ -164,8 +163,7 @@ class ConnectionManager:
         datagrams = is_datagrams(connection.remote_end)
         if bool(reply.local_eecn) != datagrams:
             raise OSError(errno.EINVAL, "qp_type: a reply has the request's service")
-        reply = replace(
-            reply,
+        reply = reply.changed(
             local_comm_id=number,
             remote_comm_id=connection.remote_comm_id,
             local_ca_guid=self._ca_guid,
@@ -192,15 +190,15 @@ class ConnectionManager:
         """Reject the peer's request or reply, or give up the own one."""
         connection = self._tables.own(owner, number, Connection)
         if len(ari) > len(m.Rej().ari):
-            raise OSError(errno.EINVAL, f"REJ has 72 bytes of additional information, not {len(ari)}")
-        rej = self._rejection(connection, reason, ari, padded(m.Rej, private_data))
+            raise OSError(errno.EINVAL, f"ari: REJ has 72 bytes of additional information, not {len(ari)}")
+        rej = endings.rejection(connection, reason, ari, padded(m.Rej, private_data))
         self._command(connection, states.REJECT, now, rej)
 
     def disconnect(self, owner: Owner, number: int, private_data: bytes, now: int) -> None:
         """Ask the peer to disconnect, or answer its asking."""
         connection = self._tables.own(owner, number, Connection)
         kind = m.Drep if connection.state == states.DREQ_RCVD else m.Dreq
-        message = self._farewell(connection, kind, padded(kind, private_data))
+        message = endings.disconnect(connection, kind, padded(kind, private_data))
         self._command(connection, states.DISCONNECT, now, message)
 
     def migrated(
@@ -250,7 +248,7 @@ class ConnectionManager:
         """
         element = self._tables.find(number)
         if element is None or element.owner is not owner:
-            raise OSError(errno.EINVAL, f"there is no connection {number}")
+            raise OSError(errno.EINVAL, f"id = {number}: there is no such connection")
         if isinstance(element, Listener):
             self._tables.close_listener(element)
         elif isinstance(element, Resolution):
@@ -268,9 +266,9 @@ class ConnectionManager:
         """A connection that nobody holds any more."""
         message: m.Message | None = None
         if connection.state in (states.REQ_RCVD, states.REP_RCVD, states.REP_SENT):
-            message = self._rejection(connection, m.REJ_CONSUMER_DEFINED)
+            message = endings.rejection(connection, m.REJ_CONSUMER_DEFINED)
         elif connection.state == states.ESTABLISHED:
-            message = self._farewell(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))
+            message = endings.disconnect(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))
         self._command(connection, states.DESTROY, now, message)
         connection.owner = None
         if connection.state == states.CLOSED:
@@ -309,14 +307,14 @@ class ConnectionManager:
             return
         reason = 0
         listener = self._tables.listener_of(request.service_id)
-        end = end_of(request, _datagrams(request))
+        end = end_of(request, endings.asks_for_datagrams(request))
         stale = self._by_end.get((place_of(source), request.local_ca_guid, end))
         if stale is not None:
             self._end_stale(stale, now)
             reason = m.REJ_STALE_CONNECTION
         elif listener is None:
             reason = m.REJ_INVALID_SERVICE_ID
-        elif not _supported(request):
+        elif not endings.is_supported(request):
             reason = m.REJ_INVALID_TRANSPORT
         if reason or listener is None:
             self._reject_message(m.OF_REQ, request.local_comm_id, reason, transaction_id, source)
@@ -344,7 +342,7 @@ class ConnectionManager:
             active=False,
             remote_comm_id=request.local_comm_id,
             remote_ca_guid=request.local_ca_guid,
-            remote_end=end_of(request, _datagrams(request)),
+            remote_end=end_of(request, endings.asks_for_datagrams(request)),
             response_ns=response_ns(request.local_cm_response_timeout),
             timewait_ns=duration_ns(request.primary_ack_timeout),
             max_retries=request.max_cm_retries,
@@ -383,12 +381,12 @@ class ConnectionManager:
                 self._tables.answered(oldest)
                 self._forget_peer(oldest)
                 oldest.state = states.CLOSED
-                self._tell(oldest, REJECTED, m.REJ_NO_RESOURCES, None)
+                self._report(oldest, REJECTED, m.REJ_NO_RESOURCES, None)
 
     def _end_stale(self, connection: Connection, now: int) -> None:
         """The peer uses the queue pair for another connection: it has forgotten this one (12.9.8.3.1)."""
         if connection.state == states.ESTABLISHED:
-            message = self._farewell(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))
+            message = endings.disconnect(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))
             self._command(connection, states.DISCONNECT, now, message)
 
     def _receive_of_connection(
@@ -412,7 +410,7 @@ class ConnectionManager:
             if datagrams and not message.local_eecn:
                 self.counters["drops_malformed"] += 1
                 return
-            message = replace(message, local_eecn=message.local_eecn if datagrams else 0)
+            message = message.changed(local_eecn=message.local_eecn if datagrams else 0)
             if connection.state == states.REQ_SENT:
                 connection.remote_comm_id = message.local_comm_id
                 connection.remote_ca_guid = message.local_ca_guid
@@ -498,7 +496,7 @@ class ConnectionManager:
     @staticmethod
     def _require(connection: Connection, command: str) -> None:
         if (connection.state, command) not in states.TABLE:
-            raise OSError(errno.EINVAL, f"connection {connection.number} is {connection.state}: no {command}")
+            raise OSError(errno.EINVAL, f"id = {connection.number}: it is {connection.state}: no {command}")
 
     def _command(self, connection: Connection, command: str, now: int, message: m.Message | None) -> None:
         self._require(connection, command)
@@ -551,7 +549,7 @@ class ConnectionManager:
             self._send_message(mra, connection.transaction_id, connection.peer)
         elif action == states.SEND_DREP:
             if not isinstance(message, m.Drep):
-                message = self._farewell(connection, m.Drep, bytes(m.Drep.PRIVATE_BYTES))
+                message = endings.disconnect(connection, m.Drep, bytes(m.Drep.PRIVATE_BYTES))
             self._send_message(message, connection.transaction_id, connection.peer)
         elif action == states.REJECT_TIMEOUT:
             self._send_rejection(connection, m.REJ_TIMEOUT)
@@ -564,11 +562,13 @@ class ConnectionManager:
         elif action == states.EXTEND:
             assert isinstance(message, m.Mra)
             self._timers.set(connection, now + response_ns(message.service_timeout))
-        elif action == states.TELL:
-            self._tell_of(connection, before, event, message)
+        elif action == states.REPORT:
+            self._report_event(connection, before, event, message)
 
-    def _tell_of(self, connection: Connection, before: str, event: str, message: m.Message | None) -> None:
-        kind, status = TOLD[event], 0
+    def _report_event(
+        self, connection: Connection, before: str, event: str, message: m.Message | None
+    ) -> None:
+        kind, status = EVENT_OF[event], 0
         if before == states.DREQ_SENT:
             kind = DISCONNECTED
         if event == states.GIVE_UP:
@@ -577,9 +577,9 @@ class ConnectionManager:
             status = message.reason
             if before == states.ESTABLISHED:
                 kind = DISCONNECTED
-        self._tell(connection, kind, status, message)
+        self._report(connection, kind, status, message)
 
-    def _tell(self, connection: Connection, kind: int, status: int, message: m.Message | None) -> None:
+    def _report(self, connection: Connection, kind: int, status: int, message: m.Message | None) -> None:
         if connection.owner is not None:
             connection.owner.deliver(
                 Event(
@@ -595,26 +595,12 @@ class ConnectionManager:
 
     # messages that are made here
 
-    def _rejection(
-        self, connection: Connection, reason: int, ari: bytes = b"", private_data: bytes = b""
-    ) -> m.Rej:
-        rejected = {states.REQ_RCVD: m.OF_REQ, states.REP_RCVD: m.OF_REP}.get(connection.state, m.OF_NONE)
-        return m.Rej(
-            connection.number,
-            connection.remote_comm_id,
-            rejected,
-            reject_info_length=len(ari),
-            reason=reason,
-            ari=ari.ljust(72, b"\0"),
-            private_data=padded(m.Rej, private_data),
-        )
-
     def _send_rejection(self, connection: Connection, reason: int) -> None:
         ari = self._ca_guid.to_bytes(8, "big") if reason == m.REJ_TIMEOUT else b""
-        rej = self._rejection(connection, reason, ari)
+        rej = endings.rejection(connection, reason, ari)
         self.counters["rejected"] += 1
         self._send_message(
-            replace(rej, message_rejected=m.OF_NONE), connection.transaction_id, connection.peer
+            rej.changed(message_rejected=m.OF_NONE), connection.transaction_id, connection.peer
         )
 
     def _reject_message(
@@ -622,19 +608,6 @@ class ConnectionManager:
     ) -> None:
         self.counters["rejected"] += 1
         self._send_message(m.Rej(local, remote, rejected, reason=reason), transaction_id, to)
-
-    @staticmethod
-    def _farewell(
-        connection: Connection, kind: type[m.Dreq] | type[m.Drep], private_data: bytes
-    ) -> m.Message:
-        if kind is m.Dreq:
-            return m.Dreq(
-                connection.number,
-                connection.remote_comm_id,
-                number_of(connection.remote_end),
-                private_data=private_data,
-            )
-        return m.Drep(connection.number, connection.remote_comm_id, private_data)
 
     def _send_message(self, message: m.Message, transaction_id: int, to: Address) -> None:
         self._transmit(encoded(message, transaction_id), to)
@@ -668,15 +641,3 @@ class ConnectionManager:
     def _forget(self, connection: Connection) -> None:
         self._tables.remove(connection)
         self._timers.stop(connection)
-
-
-def _supported(request: m.Req) -> bool:
-    if request.transport_service_type == m.SERVICE_EXTENDED:
-        return request.extended_transport_type == m.EXTENDED_XRC
-    if _datagrams(request) and not request.local_eecn:
-        return False
-    return request.transport_service_type in (m.SERVICE_RC, m.SERVICE_UC, m.SERVICE_RD)
-
-
-def _datagrams(request: m.Req) -> bool:
-    return request.transport_service_type == m.SERVICE_RD

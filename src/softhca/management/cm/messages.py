@@ -7,7 +7,7 @@ which.  The last field of each, ``private_data``, is the program's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from softhca.management.constants import COMM_MGT_VERSION, MAD_BYTES
 from softhca.management.mad import Mad, MadHeader
@@ -95,11 +95,34 @@ def _path(name: str) -> tuple[Field, ...]:
     )
 
 
+class CmMessage(Header):
+    """Base of the messages, of which REQ has 53 fields: what is read, or differs from another one in some, is
+    made at once, not attribute by attribute as frozen dataclasses make theirs.
+    """
+
+    PRIVATE_BYTES: ClassVar[int]
+
+    @classmethod
+    def decode(cls, buffer: Octets, offset: int = 0) -> Self:
+        """As `Header.decode`."""
+        message = cls.__new__(cls)
+        message.__dict__.update(cls.values_at(buffer, offset))
+        return message
+
+    def changed(self, **values: Any) -> Self:
+        """The same message with other values; TypeError for a name that it has not."""
+        if not values.keys() <= self.__dict__.keys():
+            raise TypeError(f"{type(self).__name__} has no {sorted(values.keys() - self.__dict__.keys())}")
+        message = self.__new__(type(self))
+        message.__dict__.update(self.__dict__, **values)
+        return message
+
+
 _IDS = (Field("local_comm_id", 32), Field("remote_comm_id", 32))
 
 
-@dataclass(frozen=True, slots=True)
-class Req(Header):
+@dataclass(frozen=True)
+class Req(CmMessage):
     """A request for a connection (12.6.5): what the requester's end is, and by which path."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -189,8 +212,8 @@ class Req(Header):
     private_data: bytes = bytes(92)
 
 
-@dataclass(frozen=True, slots=True)
-class Mra(Header):
+@dataclass(frozen=True)
+class Mra(CmMessage):
     """Message receipt acknowledgement (12.6.6): the answer takes longer, 4.096 µs × 2^``service_timeout``."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -213,8 +236,8 @@ class Mra(Header):
     private_data: bytes = bytes(222)
 
 
-@dataclass(frozen=True, slots=True)
-class Rej(Header):
+@dataclass(frozen=True)
+class Rej(CmMessage):
     """A rejection (12.6.7), for ``reason``; the first ``reject_info_length`` bytes of ``ari`` say more."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -241,8 +264,8 @@ class Rej(Header):
     private_data: bytes = bytes(148)
 
 
-@dataclass(frozen=True, slots=True)
-class Rep(Header):
+@dataclass(frozen=True)
+class Rep(CmMessage):
     """The reply that accepts a request (12.6.8): what the replier's end is."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -289,8 +312,8 @@ class Rep(Header):
     private_data: bytes = bytes(196)
 
 
-@dataclass(frozen=True, slots=True)
-class Rtu(Header):
+@dataclass(frozen=True)
+class Rtu(CmMessage):
     """Ready to use (12.6.9): the reply has come, the connection is established."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -302,8 +325,8 @@ class Rtu(Header):
     private_data: bytes = bytes(224)
 
 
-@dataclass(frozen=True, slots=True)
-class Dreq(Header):
+@dataclass(frozen=True)
+class Dreq(CmMessage):
     """A request to disconnect (12.6.10); ``remote_qpn_eecn`` is the receiver's queue pair."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -322,8 +345,8 @@ class Dreq(Header):
     private_data: bytes = bytes(220)
 
 
-@dataclass(frozen=True, slots=True)
-class Drep(Header):
+@dataclass(frozen=True)
+class Drep(CmMessage):
     """The reply to DREQ (12.6.11)."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -335,8 +358,8 @@ class Drep(Header):
     private_data: bytes = bytes(224)
 
 
-@dataclass(frozen=True, slots=True)
-class Lap(Header):
+@dataclass(frozen=True)
+class Lap(CmMessage):
     """A request to load another alternate path (12.8.1)."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -391,8 +414,8 @@ class Lap(Header):
     private_data: bytes = bytes(168)
 
 
-@dataclass(frozen=True, slots=True)
-class Apr(Header):
+@dataclass(frozen=True)
+class Apr(CmMessage):
     """The answer to LAP (12.8.2)."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -415,8 +438,8 @@ class Apr(Header):
     private_data: bytes = bytes(148)
 
 
-@dataclass(frozen=True, slots=True)
-class SidrReq(Header):
+@dataclass(frozen=True)
+class SidrReq(CmMessage):
     """A request for the datagram queue pair of a service (12.11.1)."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES
@@ -436,8 +459,8 @@ class SidrReq(Header):
     private_data: bytes = bytes(216)
 
 
-@dataclass(frozen=True, slots=True)
-class SidrRep(Header):
+@dataclass(frozen=True)
+class SidrRep(CmMessage):
     """The answer to SIDR_REQ (12.11.2): the queue pair and its Q_Key, or why there is none."""
 
     LENGTH_BYTES: ClassVar[int] = MESSAGE_BYTES

@@ -10,7 +10,7 @@ while the program thinks, and answered again afterwards.
 
 from __future__ import annotations
 
-from softhca.management.cm.states import ACKNOWLEDGE, EXTEND, RESEND, SEND, START, STOP, TELL, Row
+from softhca.management.cm.states import ACKNOWLEDGE, EXTEND, REPORT, RESEND, SEND, START, STOP, Row
 
 # states
 QUIET = "QUIET"
@@ -47,16 +47,16 @@ ANSWER_AGAIN = "answer again"
 
 TABLE: dict[tuple[str, str], Row] = {
     # (state, input): (next state, what is done)
-    (QUIET, LAP): (ASKED, (TELL,)),
+    (QUIET, LAP): (ASKED, (REPORT,)),
     (QUIET, AGAIN): (QUIET, (ANSWER_AGAIN,)),
     (QUIET, LOAD): (PROPOSED, (SEND, START)),
     (QUIET, END): (QUIET, ()),
     (PROPOSED, LAP): (PROPOSED, (REFUSE,)),
     (PROPOSED, AGAIN): (PROPOSED, (ANSWER_AGAIN,)),
-    (PROPOSED, APR): (QUIET, (STOP, TELL)),
+    (PROPOSED, APR): (QUIET, (STOP, REPORT)),
     (PROPOSED, MRA): (PROPOSED, (EXTEND,)),
     (PROPOSED, RETRY): (PROPOSED, (RESEND, START)),
-    (PROPOSED, GIVE_UP): (QUIET, (TELL,)),
+    (PROPOSED, GIVE_UP): (QUIET, (REPORT,)),
     (PROPOSED, END): (QUIET, (STOP,)),
     (ASKED, AGAIN): (ASKED, (ACKNOWLEDGE,)),
     (ASKED, ANSWER): (QUIET, (SEND,)),

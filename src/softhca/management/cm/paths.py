@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 
 from softhca.management.cm import messages as m
 from softhca.management.cm import path_states as states
@@ -18,7 +17,7 @@ from softhca.management.cm.elements import (
     response_exponent,
     response_ns,
 )
-from softhca.management.cm.states import ACKNOWLEDGE, ESTABLISHED, EXTEND, RESEND, SEND, START, STOP, TELL
+from softhca.management.cm.states import ACKNOWLEDGE, ESTABLISHED, EXTEND, REPORT, RESEND, SEND, START, STOP
 from softhca.management.cm.timers import Timers
 from softhca.management.mad import Address
 from softhca.queues.control_fields import CM_PATH_NO_ANSWER
@@ -43,7 +42,7 @@ class Paths:
         self._timers = timers
         self._counters = counters
         self._transmit = transmit
-        self._tell = tell
+        self._report = tell
         self._check = check
 
     # commands
@@ -51,8 +50,7 @@ class Paths:
     def load(self, connection: Connection, lap: m.Lap, transaction_id: int, now: int) -> None:
         """Propose a path to the peer; OSError EINVAL: not now, or a value does not fit."""
         self._require(connection, states.LOAD)
-        lap = replace(
-            lap,
+        lap = lap.changed(
             local_comm_id=connection.number,
             remote_comm_id=connection.remote_comm_id,
             remote_qpn_eecn=number_of(connection.remote_end),
@@ -78,7 +76,7 @@ class Paths:
         if connection.state != ESTABLISHED or (connection.path_state, command) not in states.TABLE:
             raise OSError(
                 errno.EINVAL,
-                f"connection {connection.number} is {connection.state} and {connection.path_state}: "
+                f"id = {connection.number}: it is {connection.state} and {connection.path_state}: "
                 f"no {command}",
             )
 
@@ -107,9 +105,7 @@ class Paths:
         if lap.remote_qpn_eecn == number_of(connection.local_end):
             status = self._check(lap, connection)
         if status:
-            self._transmit(
-                self._answer(connection, m.Apr(ap_status=status), transaction_id), connection.peer
-            )
+            self._transmit(self._answer(connection, m.Apr(ap_status=status), transaction_id), connection.peer)
             return
         if connection.path_state == states.QUIET:
             connection.asked_transaction_id = transaction_id
@@ -170,17 +166,17 @@ class Paths:
                 self._timers.set(connection, now + response_ns(message.service_timeout))
             elif action == STOP:
                 self._timers.stop(connection)
-            elif action == TELL:
-                self._tell_of(connection, given, message)
+            elif action == REPORT:
+                self._report_event(connection, given, message)
 
-    def _tell_of(self, connection: Connection, given: str, message: m.Message | None) -> None:
+    def _report_event(self, connection: Connection, given: str, message: m.Message | None) -> None:
         if given == states.LAP:
-            self._tell(connection, PATH_REQUEST, 0, message)
+            self._report(connection, PATH_REQUEST, 0, message)
             return
         status = message.ap_status if isinstance(message, m.Apr) else CM_PATH_NO_ANSWER
-        self._tell(connection, PATH_ANSWER, status, message)
+        self._report(connection, PATH_ANSWER, status, message)
 
     @staticmethod
     def _answer(connection: Connection, apr: m.Apr, transaction_id: int) -> bytes:
-        own = replace(apr, local_comm_id=connection.number, remote_comm_id=connection.remote_comm_id)
+        own = apr.changed(local_comm_id=connection.number, remote_comm_id=connection.remote_comm_id)
         return encoded(own, transaction_id)

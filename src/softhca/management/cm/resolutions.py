@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 
 from softhca.management.cm import messages as m
 from softhca.management.cm.elements import (
@@ -66,7 +65,7 @@ class Resolutions:
             response_ns=response_ns(timeout),
             max_retries=max_retries,
             transaction_id=transaction_id,
-            sent=encoded(replace(request, request_id=number), transaction_id),
+            sent=encoded(request.changed(request_id=number), transaction_id),
         )
         self._tables.add(resolution)
         self._transmit(resolution.sent, peer)
@@ -77,8 +76,8 @@ class Resolutions:
         """Answer a peer's request, which is forgotten.  OSError EINVAL."""
         resolution = self._tables.own(owner, number, Resolution)
         if not resolution.listener:
-            raise OSError(errno.EINVAL, f"{number} is no request of a peer")
-        answer = replace(answer, request_id=resolution.request_id, service_id=resolution.service_id)
+            raise OSError(errno.EINVAL, f"id = {number}: it is no request of a peer")
+        answer = answer.changed(request_id=resolution.request_id, service_id=resolution.service_id)
         self._transmit(encoded(answer, resolution.transaction_id), resolution.peer)
         self.forget(resolution)
 

@@ -40,7 +40,7 @@ class Tables:
     def require_room(self) -> None:
         """OSError ENOMEM where there is none."""
         if self.full:
-            raise OSError(errno.ENOMEM, f"a port has {MAX_CONNECTIONS} connections at most")
+            raise OSError(errno.ENOMEM, f"id: a port has {MAX_CONNECTIONS} connections at most")
 
     def new_number(self) -> int:
         """A number that no element has; not 0."""
@@ -67,17 +67,17 @@ class Tables:
         """The owner's element of a kind; OSError EINVAL: there is none."""
         element = self._elements.get(number)
         if not isinstance(element, kind) or element.owner is not owner:
-            raise OSError(errno.EINVAL, f"there is no connection {number}")
+            raise OSError(errno.EINVAL, f"id = {number}: there is no such connection")
         return element
 
     def listen(self, owner: Owner, service_id: int, backlog: int) -> Listener:
         """Keep a new listener; OSError EADDRINUSE, EINVAL, ENOMEM."""
         if not 0 < backlog <= MAX_BACKLOG:
-            raise OSError(errno.EINVAL, f"a backlog is 1…{MAX_BACKLOG} requests, not {backlog}")
+            raise OSError(errno.EINVAL, f"backlog = {backlog}: expected 1…{MAX_BACKLOG} requests")
         if service_id in self._services:
-            raise OSError(errno.EADDRINUSE, f"service ID {service_id:#x} has a listener")
+            raise OSError(errno.EADDRINUSE, f"service_id = {service_id:#x}: it has a listener")
         if len(self._services) >= MAX_LISTENERS:
-            raise OSError(errno.ENOMEM, f"a port has {MAX_LISTENERS} listeners at most")
+            raise OSError(errno.ENOMEM, f"service_id: a port has {MAX_LISTENERS} listeners at most")
         listener = Listener(self.new_number(), owner, service_id, backlog)
         self._services[service_id] = self._elements[listener.number] = listener
         return listener

@@ -1,0 +1,75 @@
+"""Routes on native links: what subnet administration says of the way from a port to a GID.
+
+On RoCEv2 an address is all that a packet needs; on InfiniBand the LID, service level and MTU of the way come
+from a PathRecord (IBTA vol. 1, 15.2.5.16), which a datagram to the subnet manager's port asks for.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from softhca.driver.agents import MadAddress
+from softhca.driver.errors import DriverError
+from softhca.management.path_queries import CLASS_SUBN_ADM, CLASS_VERSION, answer, question
+
+if TYPE_CHECKING:
+    from softhca.driver.rdmacm.local_devices import LocalPort
+
+RETRIES = 3
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way to another port of the subnet: its LID, the service level, the path MTU (``ibv_mtu``), and the
+    entry of the own P_Key table that packets carry.  ``dlid`` 0: RoCEv2, where none of it is needed."""
+
+    dlid: int = 0
+    sl: int = 0
+    mtu: int = 5
+    pkey_index: int = 0
+
+
+ON_ETHERNET = Route()
+
+
+def find_route(place: LocalPort, gid: bytes, timeout_ms: int) -> Route:
+    """Ask subnet administration for the route from a native port to a GID, for ``timeout_ms`` in all.
+
+    DriverError: ENETDOWN where the port has no LID or knows no subnet manager, EHOSTUNREACH where there is no
+    such path, ETIMEDOUT where nobody answers.
+    """
+    device, port = place.device, place.port
+    attributes = device.query_port(port)
+    if not attributes["lid"] or not attributes["sm_lid"]:
+        raise DriverError(errno.ENETDOWN, f"port {port} has no LID, or knows no subnet manager")
+    manager = MadAddress(dlid=attributes["sm_lid"], sl=attributes["sm_sl"])
+    agent = device.register_agent(port, CLASS_SUBN_ADM, CLASS_VERSION, (), 1)
+    try:
+        asked = question(place.gid, gid, random.getrandbits(32))
+        data = agent.ask(asked, manager, max(timeout_ms // (RETRIES + 1), 1), RETRIES)
+    finally:
+        agent.unregister()
+    found = answer(data)
+    if found.status:
+        why = f"no path to {gid.hex(':', 2)}: subnet administration's status {found.status:#06x}"
+        raise DriverError(errno.EHOSTUNREACH, why)
+    if not 0 < found.dlid <= 0xBFFF or not 1 <= found.mtu <= 5:
+        raise DriverError(errno.EHOSTUNREACH, f"a path to LID {found.dlid:#x} with the MTU {found.mtu}")
+    index = index_of(place, found.pkey)
+    if index < 0:
+        why = f"the path is in partition {found.pkey:#06x}, which the port is not in"
+        raise DriverError(errno.EHOSTUNREACH, why)
+    return Route(found.dlid, found.sl, found.mtu, index)
+
+
+def index_of(place: LocalPort, pkey: int) -> int:
+    """Where the own port has a partition's key, as a full member or a limited one; −1: it is not in it."""
+    length = place.device.query_port(place.port)["pkey_tbl_len"]
+    for index in range(length):
+        own = place.device.query_pkey(place.port, index)
+        if own and own & 0x7FFF == pkey & 0x7FFF:
+            return index
+    return -1

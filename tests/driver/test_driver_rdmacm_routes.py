@@ -1,0 +1,90 @@
+"""Routes on native links: what subnet administration is asked, and what becomes of each answer."""
+
+import errno
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm.local_devices import LocalPort
+from softhca.driver.rdmacm.routes import RETRIES, Route, find_route, index_of
+from softhca.management.administration_attributes import AdministrationHeader, PathRecord
+from softhca.management.mad import Mad
+
+OWN, PEER = (bytes.fromhex("fe80000000000000") + bytes(7) + bytes([n]) for n in (1, 2))
+PKEYS = (0xFFFF, 0, 0x0012)
+
+
+class Device:
+    """A native port whose manager answers with ``answer``, or as ``status`` says."""
+
+    def __init__(self, status=0, lid=3, sm_lid=9, error=0, **answer):
+        self.status, self.error = status, error
+        self.answer = PathRecord(**{"dlid": 7, "sl": 5, "mtu": 4, "pkey": 0x8012, **answer})
+        self.port = {"lid": lid, "sm_lid": sm_lid, "sm_sl": 2, "pkey_tbl_len": len(PKEYS)}
+        self.asked, self.registered = [], 0
+
+    def query_port(self, port):
+        return self.port
+
+    def query_pkey(self, port, index):
+        return PKEYS[index]
+
+    def register_agent(self, port, management_class, version, methods, entries):
+        assert (port, management_class, version, methods) == (1, 3, 2, ())
+        self.registered += 1
+        return SimpleNamespace(ask=self.ask, unregister=self.unregister)
+
+    def unregister(self):
+        self.registered -= 1
+
+    def ask(self, mad, to, timeout_ms, retries):
+        self.asked.append((Mad.decode(mad), to, timeout_ms, retries))
+        if self.error:
+            raise DriverError(self.error, "told")
+        return Mad.decode(mad).response(self.status, self.answer).encode()
+
+
+def place(device):
+    return LocalPort(device, 1, 0, OWN, 5, 16, 16, True)
+
+
+def test_a_path_record_between_the_two_gids_is_asked_for():
+    device = Device()
+    assert find_route(place(device), PEER, 2000) == Route(dlid=7, sl=5, mtu=4, pkey_index=2)
+    (question, to, timeout_ms, retries) = device.asked[0]
+    assert (to.dlid, to.sl, to.qpn) == (9, 2, 1)
+    assert timeout_ms * (retries + 1) == 2000
+    assert retries == RETRIES
+    asked = PathRecord.decode(question.data)
+    assert (asked.sgid, asked.dgid, asked.num_path, asked.reversible) == (OWN, PEER, 1, 1)
+    front = AdministrationHeader.decode(question.body)
+    assert front.component_mask == 1 << 2 | 1 << 3 | 1 << 11 | 1 << 12
+    assert device.registered == 0
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"lid": 0}, errno.ENETDOWN),
+        ({"sm_lid": 0}, errno.ENETDOWN),
+        ({"status": 0x0300}, errno.EHOSTUNREACH),  # no records
+        ({"dlid": 0}, errno.EHOSTUNREACH),
+        ({"dlid": 0xC001}, errno.EHOSTUNREACH),
+        ({"mtu": 6}, errno.EHOSTUNREACH),
+        ({"mtu": 0}, errno.EHOSTUNREACH),
+        ({"pkey": 0x8055}, errno.EHOSTUNREACH),
+        ({"error": errno.ETIMEDOUT}, errno.ETIMEDOUT),
+    ],
+)
+def test_what_is_no_route_is_told(facts, code):
+    device = Device(**facts)
+    with pytest.raises(DriverError) as told:
+        find_route(place(device), PEER, 10)
+    assert told.value.errno == code
+    assert device.registered == 0
+
+
+def test_partitions_are_found_whatever_the_membership():
+    here = place(Device())
+    assert [index_of(here, pkey) for pkey in (0x7FFF, 0x8012, 0x0012, 0x0013)] == [0, 2, 2, -1]
