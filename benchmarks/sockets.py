@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket as kernel
 import statistics
 import subprocess
@@ -20,10 +21,13 @@ import time
 SIZES = (65536, 1 << 20)
 KINDS = ("tcp", "shm-map", "shm-lend", "shm-copy", "udp-map", "udp-lend", "udp-copy")
 POOL_BYTES = 4 << 20
+LIMIT_S = 50
+"""Either process of a transfer ends after so long, whatever the other one does."""
 
 
 def receiver(kind: str, size: int) -> None:
     """Serve one connection: count bytes, answer small messages; print what was measured."""
+    signal.alarm(LIMIT_S)
     if kind == "tcp":
         server = kernel.create_server(("127.0.0.1", 0))
     else:
@@ -57,40 +61,59 @@ def receiver(kind: str, size: int) -> None:
 
 
 def measure(kind: str, size: int, seconds: float) -> dict[str, float]:
-    """One transfer for ``seconds``: bytes a second and copied share; or the latency one way in µs."""
+    """One transfer for ``seconds``: bytes a second and copied share; or the latency one way in µs.
+
+    A receiver that dies is an error: what was sent to it is refused, or it does not say what it has got.
+    """
+    signal.alarm(LIMIT_S)
     variables = dict(os.environ, SOFTHCA_SOCKETS_POOL_BYTES=str(POOL_BYTES))
     variables["SOFTHCA_DEVICES"] = f"softhca0=udp:127.0.{os.getpid() % 200}.9?same_host={int('shm' in kind)}"
     command = [sys.executable, __file__, "--receive", kind, "--size", str(size)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        if kind == "tcp":
-            connection = kernel.create_connection(("127.0.0.1", port))
-        else:
-            from softhca import sockets
+        try:
+            return transfer(process, kind, size, seconds)
+        except BaseException:
+            process.kill()  # else it would be waited for, and it for this process
+            raise
 
-            connection = sockets.create_connection(("127.0.0.1", port))
-            assert connection.stream is not None, "not by RDMA"
-        connection.setsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY, 1)
-        data = bytearray(size)
-        times = []
-        end = time.perf_counter() + seconds
-        sent, start = 0, time.perf_counter()
-        while (now := time.perf_counter()) < end:
-            connection.sendall(data)
-            if size <= 4096:
-                connection.recv(size, kernel.MSG_WAITALL)
-                times.append(time.perf_counter() - now)
-            sent += size
-        connection.shutdown(kernel.SHUT_WR)
+
+def transfer(process: subprocess.Popen[str], kind: str, size: int, seconds: float) -> dict[str, float]:
+    """`measure`, to the receiver ``process``."""
+    assert process.stdout is not None
+    port = int(process.stdout.readline() or "0")
+    if not port:
+        raise OSError("the receiver has not begun")
+    if kind == "tcp":
+        connection = kernel.create_connection(("127.0.0.1", port))
+    else:
+        from softhca import sockets
+
+        connection = sockets.create_connection(("127.0.0.1", port))
+        assert connection.stream is not None, "not by RDMA"
+    connection.setsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY, 1)
+    data = bytearray(size)
+    times = []
+    end = time.perf_counter() + seconds
+    sent, start = 0, time.perf_counter()
+    while (now := time.perf_counter()) < end:
+        connection.sendall(data)
         if size <= 4096:
-            connection.close()
-            return {"latency_us": statistics.median(times) / 2 * 1e6}
-        found = json.loads(connection.recv(1000))
-        taken = time.perf_counter() - start
+            if len(connection.recv(size, kernel.MSG_WAITALL)) < size:
+                raise OSError("the receiver has gone")
+            times.append(time.perf_counter() - now)
+        sent += size
+    connection.shutdown(kernel.SHUT_WR)
+    if size <= 4096:
         connection.close()
-        assert found["total"] == sent
-        return {"bandwidth_bytes_per_s": sent / taken, "copied": found["copied"] / sent}
+        return {"latency_us": statistics.median(times) / 2 * 1e6}
+    answer = connection.recv(1000)
+    if not answer:
+        raise OSError("the receiver has gone")
+    found = json.loads(answer)
+    taken = time.perf_counter() - start
+    connection.close()
+    assert found["total"] == sent
+    return {"bandwidth_bytes_per_s": sent / taken, "copied": found["copied"] / sent}
 
 
 def main() -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from channel_waits import LIMIT_S, SMALL
 
-from machine_speed import limit_s
 from softhca.channels import Channel, ChannelOptions
 from softhca.driver import registry
 from softhca.runtime import devices
 
 Pair = tuple[Channel, Channel]
-LIMIT_S = limit_s(60)
-SMALL = ChannelOptions(slots=4, slot_bytes=256, largest_bytes=1 << 20)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,11 +70,3 @@ def connected(threads: ThreadPoolExecutor) -> Iterator[Callable[..., Pair]]:
 def pair(connected: Callable[..., Pair]) -> Pair:
     """A channel with few small slots."""
     return connected(SMALL)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds; what it looks at is done by other threads."""
-    end_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.0005)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from channel_waits import LIMIT_S, SMALL
 
-from conftest import LIMIT_S, SMALL
 from softhca.channels import (
     AsyncChannel,
     Channel,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from channel_waits import LIMIT_S, SMALL, until
 
-from conftest import LIMIT_S, SMALL, until
 from softhca.channels import Channel, ChannelAccessError, ChannelEnded, ChannelError, Rights
 
 Later = Callable[..., Future[Any]]

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from channel_waits import LIMIT_S, SMALL, until
 
-from conftest import LIMIT_S, SMALL, until
 from softhca.channels import Channel, ChannelLost, ChannelRefused, ChannelViolation
 from softhca.channels import messages as m
 from softhca.channels.accounts import SendAccount

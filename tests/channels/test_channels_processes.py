@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from channel_waits import LIMIT_S, until
 
-from conftest import LIMIT_S, until
-from softhca.channels import Channel, ChannelEnded, ChannelLost, ChannelOptions
+from softhca.channels import Channel, ChannelEnded, ChannelLost, ChannelOptions, ChannelTimeout
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -108,6 +109,44 @@ def test_a_peer_that_is_stopped_for_a_moment_is_not_lost(start: Start) -> None:
     program.send_signal(signal.SIGSTOP)
     program.send_signal(signal.SIGCONT)
     assert channel.fetch_add("box", 0, 1) == 0
+
+
+def _fill(channel: Channel) -> None:
+    """Send until there is no room, and nothing is under way."""
+    while channel._endpoint.outgoing.room > 0:
+        channel.send(b"x")
+    channel.remote("box").read()  # what comes behind all that was sent
+
+
+def _in_short(call: Callable[[float], object]) -> None:
+    """Wait by time-outs that are shorter than what a link waits until it asks."""
+    while True:
+        with contextlib.suppress(ChannelTimeout):
+            call(OPTIONS.keepalive_s / 4)
+
+
+WAITS: dict[str, Callable[[Channel], object]] = {
+    "for room": lambda channel: channel.send(b"x"),
+    "for room, in short": lambda channel: _in_short(lambda timeout: channel.send(b"x", timeout=timeout)),
+    "for a message": lambda channel: channel.recv(),
+    "for a message, in short": lambda channel: _in_short(lambda timeout: channel.recv(timeout=timeout)),
+    "for room, in a loop": lambda channel: asyncio.run(channel.aio.send(b"x")),
+    "for a message, in a loop": lambda channel: asyncio.run(channel.aio.recv()),
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_a_peer_that_stands_still_ends_a_wait_with_nothing_under_way(
+    start: Start, later: Later, how: str
+) -> None:
+    program, channel = start("stays")
+    assert channel.recv() == b"ready"
+    channel.timeout = None
+    _fill(channel)
+    program.send_signal(signal.SIGSTOP)
+    os.waitpid(program.pid, os.WUNTRACED)
+    with pytest.raises(ChannelLost):
+        later(WAITS[how], channel).result(LIMIT_S)
 
 
 def test_a_program_that_leaves_without_a_word(start: Start) -> None:

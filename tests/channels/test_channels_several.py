@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from channel_waits import LIMIT_S, SMALL, until
 
-from conftest import LIMIT_S, SMALL, until
 from softhca.channels import Channel, ChannelAccessError, ChannelEnded, ChannelRefused, MessageTooLong
 from softhca.channels.errors import ChannelClosed, ChannelLost
 from softhca.channels.link import MOST_REQUESTS

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from channel_waits import LIMIT_S, SMALL, until
 
 import softhca
-from conftest import LIMIT_S, SMALL, until
 from softhca.channels import (
     Channel,
     ChannelClosed,

@@ -19,6 +19,7 @@ TEST_ACCOUNTS = "channels/test_channels_accounts.py"
 TEST_BUFFERS = "channels/test_channels_buffers.py"
 TEST_HOSTILE = "channels/test_channels_hostile.py"
 TEST_MESSAGES = "channels/test_channels_messages.py"
+TEST_SCARCE = "channels/test_channels_scarce.py"
 TEST_SEVERAL = "channels/test_channels_several.py"
 TEST_SYNC = "channels/test_channels_sync.py"
 
@@ -33,6 +34,12 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "an unacknowledged sender that has lost all waits for ever"), TEST_SEVERAL),
     (m("channels-window-stays-open", ENDPOINT, "            self.operate([window.invalidate()], ended)", "            self.operate([self.wire.probe(0)], ended)",
        "a peer reads the memory of a message that it has fetched long ago"), TEST_HOSTILE),
+    (m("channels-room-is-never-given-back", LINK, "            self._reserved -= entries\n", "            pass\n",
+       "a peer that opens and closes channels makes the completion queue grow without end"), TEST_SCARCE),
+    (m("channels-short-waits-never-ask", LINK, "                self._waited_s += time.monotonic() - before_s\n", "                self._waited_s = time.monotonic() - before_s\n",
+       "who waits by short time-outs never learns that the peer has gone"), "channels/test_channels_processes.py"),
+    (m("channels-lack-of-memory-goes-through", "channels/wiring.py", "        except OSError as error:\n            raise failed(", "        except KeyError as error:\n            raise failed(",
+       "a listener ends where there is no memory for one who asks"), TEST_SCARCE),
     (m("channels-message-fetched-twice", ENDPOINT, "        if self.fetching is not None:\n            self.require_open()\n            return None\n", "",
        "two receives take one message"), TEST_SYNC),
     (m("channels-control-fails-with-data", ENDPOINT, "        if status == _PEER_IS_GONE and not self.peer_closed:", "        if True:",

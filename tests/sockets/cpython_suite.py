@@ -11,7 +11,7 @@ import json
 import sys
 import unittest
 
-from softhca.sockets import replacing, shape, stream
+from softhca.sockets import creation, replacing, stream
 
 CASES = (
     "BasicTCPTest",
@@ -65,8 +65,8 @@ def main() -> int:
 
     stream.Stream.__init__ = counted  # type: ignore[method-assign]
     suite.setUpModule()
-    with shape.create_server(("127.0.0.1", 0)) as server:  # the library's threads are there from here on
-        for end in shape.create_connection(server.getsockname()), server.accept()[0]:
+    with creation.create_server(("127.0.0.1", 0)) as server:  # the library's threads are there from here on
+        for end in creation.create_connection(server.getsockname()), server.accept()[0]:
             end.fileno()
             end.close()
     tests = unittest.TestSuite()

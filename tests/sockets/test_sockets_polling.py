@@ -9,53 +9,13 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
+from softhca.driver.poll_back_off import LONGEST_NS
 from softhca.sockets.memory_management import NOTIFICATIONS, RecordB
-from softhca.sockets.poll_budget import (
-    CONTENDED_NS,
-    CONTENTION_MEMORY_NS,
-    LEAST_NS,
-    MOST_NS,
-    TRY_EACH,
-    PollBudget,
-)
 from softhca.sockets.stream import Stream
 from softhca.sockets.stream_sending import SIGNAL_EACH
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
-
-
-def test_polls_in_vain_become_short_and_are_tried_again() -> None:
-    budget = PollBudget()
-    limits = []
-    while True:
-        if budget.begin(1000) == 1000:
-            break
-        assert len(limits) < 20
-        limits.append(budget.limit_ns)
-        assert budget.begin(1000) == 1000 + budget.limit_ns
-        budget.gave_up()
-    assert limits[:2] == [MOST_NS, MOST_NS // 2]
-    assert min(limits) > LEAST_NS
-    assert budget.limit_ns == 0
-    waits = [budget.begin(1000) for _ in range(2 * TRY_EACH)]
-    assert waits.count(1000 + MOST_NS) == 2
-    assert waits.count(1000) == 2 * TRY_EACH - 2
-    budget.found()
-    assert budget.begin(5) == 5 + MOST_NS
-
-
-def test_nobody_polls_while_others_want_the_processor() -> None:
-    budget = PollBudget()
-    budget.missed(1000, 1000 + CONTENDED_NS)
-    assert not budget.contended(1000 + CONTENDED_NS)
-    end_ns = 2001 + CONTENDED_NS
-    budget.missed(2000, end_ns)
-    assert budget.contended(end_ns)
-    last_ns = end_ns + CONTENTION_MEMORY_NS - 1
-    assert budget.begin(last_ns) == last_ns
-    assert budget.begin(last_ns + 1) == last_ns + 1 + MOST_NS
-    assert not budget.contended(last_ns + 1)
 
 
 def test_a_peer_is_pressed_when_a_quarter_of_the_notifications_is_not_answered() -> None:
@@ -189,4 +149,4 @@ def test_what_comes_while_a_call_polls_wakes_nobody(
     assert polled == [True]
     stream = other.stream
     assert stream is not None
-    assert stream._budget.limit_ns == MOST_NS
+    assert stream._budget.limit_ns == LONGEST_NS

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import os
 import select
 import socket as kernel
@@ -15,7 +17,7 @@ from softhca import sockets
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
-from softhca.sockets import shape
+from softhca.sockets import creation
 from softhca.sockets.memory_processing import Page
 from softhca.sockets.protocol import CREDIT, DATA, Notification
 from softhca.sockets.stream_sending import MISSES, TRY_EACH
@@ -172,6 +174,69 @@ def test_pages_are_mapped_and_not_copied(connected: Connect) -> None:
         one.sendall(data[:10_000])
         read(other, 10_000)  # below the threshold, and no page buffer: copied
         assert stream.receiver.copied_bytes == 10_000
+
+
+def test_pages_that_cannot_be_given_back_stay_mapped_and_keep_their_room(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = connected(pool_bytes=1 << 18)
+    data = pattern(65536)[:65536]
+    with sockets.PageBuffer(65536) as buffer:
+        one.sendall(data)
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == len(data)
+        with monkeypatch.context() as scarce:
+            scarce.setattr(primitives, "map_pages", lambda *_: -errno.ENOMEM)
+            with pytest.raises(OSError, match="own pages again") as caught:
+                buffer.release()
+        assert caught.value.errno == errno.ENOMEM
+        assert (buffer[:], other.stream.held_bytes) == (data, 65536)  # type: ignore[union-attr]
+        buffer.release()
+        assert (buffer[:], other.stream.held_bytes) == (data, 0)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", ["release", "drop"])
+def test_pages_that_stay_mapped_at_the_end_are_nobody_else_s_until_they_are_not(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The system has no memory for the buffer's own pages when the socket is closed."""
+
+    def places() -> set[int]:
+        """Of the pools of connections that come later, each of which is written full."""
+        found = set()
+        pairs = [connected() for _ in range(3)]
+        for one, other in pairs:
+            for sender, receiver in ((one, other), (other, one)):
+                assert receiver.stream is not None
+                found.add(receiver.stream.receiver.pool.address)
+                sender.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        sender.send(b"\xee" * 65536)
+        for pair in pairs:
+            for each in pair:
+                each.close()
+        return found
+
+    one, other = connected()
+    assert other.stream is not None
+    place = other.stream.receiver.pool.address
+    data = bytes(range(256)) * 256
+    buffer = sockets.PageBuffer(65536)
+    one.sendall(data)
+    assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == len(data)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(primitives, "map_pages", lambda *_: -errno.ENOMEM)
+        other.close()
+    one.close()
+    assert place not in places()
+    assert buffer[:] == data
+    if how == "release":
+        buffer.release()
+        assert buffer[:] == data
+        buffer.close()
+    del buffer
+    gc.collect()
+    assert place in places()
 
 
 def test_mapped_pages_stay_what_they_are_until_the_next_receive(connected: Connect) -> None:
@@ -485,7 +550,7 @@ def test_a_server_is_served_by_tcp_alone_in_a_forked_child() -> None:
         assert server._listener is not None
         child = os.fork()
         if not child:
-            with shape.create_connection(server.getsockname()) as client:
+            with creation.create_connection(server.getsockname()) as client:
                 os._exit(0 if client.stream is None else 1)
         accepted, _ = server.accept()
         with accepted:

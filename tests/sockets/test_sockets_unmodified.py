@@ -34,3 +34,43 @@ def test_the_standard_library_s_servers_and_clients_go_by_rdma() -> None:
 def test_a_run_without_the_option_changes_nothing() -> None:
     found = results(sys.executable, "-m", "softhca", "run", "--")
     assert found == dict.fromkeys(CASES, (True, False)) | UNKNOWN
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RUN = (sys.executable, "-m", "softhca", "run", "--sockets", "--", sys.executable)
+
+
+def port_of(server: subprocess.Popen[str]) -> str:
+    """What the server's first line ends with."""
+    assert server.stdout is not None
+    return server.stdout.readline().split()[-1]
+
+
+def test_the_example_of_a_stream_tells_what_arrived() -> None:
+    program = str(EXAMPLES / "stream_speed.py")
+    with subprocess.Popen(
+        [*RUN, program, "--server", "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as server:
+        sizes = ["--seconds", "0.1", "--length", "65536", "--port", port_of(server)]
+        done = subprocess.run(
+            [*RUN, program, "--client", "127.0.0.1", *sizes],
+            capture_output=True, text=True, timeout=limit_s(60), check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said = server.communicate(timeout=limit_s(30))[0]
+    assert done.stdout.startswith("to 127.0.0.1: ")
+    assert said.startswith("from 127.0.0.1: ")
+    assert done.stdout.split(":")[1].split(" in ")[0] == said.split(":")[1].split(" in ")[0]
+
+
+def test_the_example_of_asyncio_echoes() -> None:
+    program = str(EXAMPLES / "asyncio_echo.py")
+    with subprocess.Popen([*RUN, program, "server", "0"], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            done = subprocess.run(
+                [*RUN, program, "client", port_of(server), "hello, RDMA"],
+                capture_output=True, text=True, timeout=limit_s(60), check=False,
+            )  # fmt: skip
+        finally:
+            server.kill()
+    assert (done.returncode, done.stdout) == (0, "hello, RDMA\n"), done.stderr

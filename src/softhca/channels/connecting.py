@@ -217,9 +217,11 @@ class Requests:
             link.wire.connect(cmid, None)
             endpoint.connect(greeting.end)
             cmid.accept(_parameters(link, endpoint))
-        except (PyverbsError, DriverError, ChannelError) as error:
+        except BaseException as error:
             _reject(cmid, f"{type(error).__name__}", link)
-            return None
+            if isinstance(error, PyverbsError | DriverError | ChannelError):
+                return None
+            raise
         return endpoint
 
     def close(self) -> None:

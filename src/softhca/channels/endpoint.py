@@ -109,10 +109,16 @@ class Endpoint:
         self.slots, self.slot_bytes, self.largest_bytes = own.slots, own.slot_bytes, own.largest_bytes
         if not self.acknowledged:
             self.largest_bytes = own.slot_bytes
-        link.reserve(3 * own.slots + OPERATIONS + 8)
-        self._slots = Slots(link.pd, own.slots, own.slot_bytes)
-        self._stage = Slots(link.pd, own.slots, own.slot_bytes)
-        self.wire = Wire(link.pd, link.cq, service, 2 * own.slots + OPERATIONS, own.slots)
+        self._entries = 3 * own.slots + OPERATIONS + 8
+        link.reserve(self._entries)
+        with contextlib.ExitStack() as undone:
+            undone.callback(link.unreserve, self._entries)
+            self._slots = Slots(link.pd, own.slots, own.slot_bytes)
+            undone.callback(self._slots.close)
+            self._stage = Slots(link.pd, own.slots, own.slot_bytes)
+            undone.callback(self._stage.close)
+            self.wire = Wire(link.pd, link.cq, service, 2 * own.slots + OPERATIONS, own.slots)
+            undone.pop_all()
         self._receives = self._slots.receives()
         self._free: list[RecvWR] = list(self._receives)
         self.incoming = ReceiveAccount(own.slots, self.acknowledged)
@@ -511,6 +517,8 @@ class Endpoint:
                 each.close()
         with self.link.guard:
             self.end_operations()
+            entries, self._entries = self._entries, 0
+        self.link.unreserve(entries)
 
 
 def service_of(acknowledged: bool) -> int:

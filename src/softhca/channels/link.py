@@ -104,6 +104,7 @@ class Link:
         self.response: bytes | None = None
         self.lock = threading.RLock()
         self.guard = Guard(self)
+        self._resizing = threading.RLock()
         self.changed = self.missed = False
         self.established = False
         self.closed = False
@@ -116,6 +117,7 @@ class Link:
         self.later: deque[Callable[[], object]] = deque()
         """What is to be done without the lock, for it asks the device."""
         self._sync_waiters = 0
+        self._waited_s = 0.0
         self._posted = self._acknowledged = 0
         self._pumping = self._armed = self._event = self._news = False
         self._probing = self._starving = False
@@ -132,7 +134,7 @@ class Link:
         try:
             self.completion_channel = CompChannel(context)
             self._parts.append(self.completion_channel)
-            self._entries = _CONTROL_SENDS + CONTROL_SLOTS + 16
+            self._reserved = self._entries = _CONTROL_SENDS + CONTROL_SLOTS + 16
             self.cq = CQ(context, self._entries, channel=self.completion_channel)
             self._parts.append(self.cq)
             self._handle = self.cq.handle
@@ -151,11 +153,20 @@ class Link:
         _links.add(self)
 
     def reserve(self, entries: int) -> None:
-        """Make room for so many completions more.  PyverbsError."""
+        """Make room for so many completions more, until `unreserve`.  PyverbsError."""
+        with self._resizing:
+            wanted = self._reserved + entries
+            if wanted > self._entries:
+                self.cq.resize(wanted)
+                self._entries = wanted
+            self._reserved = wanted
+
+    def unreserve(self, entries: int) -> None:
+        """They come no more: the next channel has their room."""
         with self.guard:
-            self._entries += entries
-            wanted = self._entries
-        self.cq.resize(wanted)
+            self._pump()
+        with self._resizing:
+            self._reserved -= entries
 
     def begin(self) -> None:
         """The control queue pair can receive."""
@@ -208,14 +219,17 @@ class Link:
                 left_s = None if deadline_s is None else deadline_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     return False
-                tick_s = self.options.keepalive_s if left_s is None else min(left_s, self.options.keepalive_s)
+                tick_s = max(self.options.keepalive_s - self._waited_s, 0.0)
+                tick_s = tick_s if left_s is None else min(left_s, tick_s)
                 before_s = time.monotonic()
                 try:
                     self._driver.wait_for(lambda: self.look(ready, 1), tick_s)
                 except DriverError as error:
                     self._device_gone(error)
                     return True
-                if time.monotonic() - before_s >= self.options.keepalive_s:
+                self._waited_s += time.monotonic() - before_s
+                if self._waited_s >= self.options.keepalive_s:
+                    self._waited_s = 0.0
                     self.keep_alive()
             return True
         finally:
@@ -333,6 +347,7 @@ class Link:
                 for each in self._handle.poll(_POLLED):
                     self._completed(each)
                 self.changed = True
+                self._waited_s = 0.0
             while self._news:
                 self._news = False
                 self._take_news()

@@ -17,8 +17,8 @@ class ChannelOptions:
     READ; ``largest_bytes``: no message to this end may be longer.
 
     ``keepalive_s``: who waits asks so often whether the peer's adapter is still there; ``ack_timeout``: the
-    exponent of 4.096 µs after which a packet goes again, 7 times (16: 0.27 s); ``linger_s``: a close waits so
-    long until what was sent has arrived.  ValueError for what cannot be.
+    exponent of 4.096 µs, after twice which a packet goes again, 7 times (16: 0.54 s); ``linger_s``: a close
+    waits so long until what was sent has arrived.  ValueError for what cannot be.
     """
 
     slots: int = 64

@@ -7,6 +7,7 @@ import itertools
 import mmap
 import secrets
 
+from softhca.channels.errors import failed
 from softhca.channels.messages import ACKNOWLEDGED, End
 from softhca.channels.registration import LOCAL
 from softhca.machine import primitives
@@ -44,7 +45,10 @@ class Slots:
     def __init__(self, pd: PD, count: int, slot_bytes: int) -> None:
         self.count = count
         self.slot_bytes = slot_bytes
-        self.view = memoryview(mmap.mmap(-1, count * slot_bytes))
+        try:
+            self.view = memoryview(mmap.mmap(-1, count * slot_bytes))
+        except OSError as error:
+            raise failed(error, "making room for messages") from error
         self.address = primitives.address_of(self.view)
         self.mr = MR(pd, access=LOCAL, buffer=self.view)
         self.lkey = self.mr.lkey

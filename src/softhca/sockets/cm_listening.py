@@ -48,7 +48,11 @@ class CmServed:
         self.tcp = KernelSocket(
             one.family, one.type, one.proto, fileno=os.dup(KernelSocket.fileno(one))
         )  # fmt: skip
-        self._readiness = Readiness()
+        try:
+            self._readiness = Readiness()
+        except BaseException:
+            self.tcp.close()
+            raise
         self._listener: Listener | None = None
         try:
             host, port = self.tcp.getsockname()[:2]
@@ -96,15 +100,11 @@ class CmServed:
             self._readiness.set(True, False)
             self._news.notify()
 
-    def claim(self, host: bytes, port: int) -> Stream | None:
-        """Take a connection back that could not be answered."""
+    def take_back(self, host: bytes, port: int) -> None:
+        """A connection could not be answered: forget it."""
         with self._news:
-            found = next((each for each in self._ready if each[0] == (host, port)), None)
-            if found is None:
-                return None
-            self._ready.remove(found)
+            self._ready = deque(each for each in self._ready if each[0] != (host, port))
             self._readiness.set(bool(self._ready), False)
-            return found[1]
 
     def take(self, limit: tuple[float | None, bool]) -> tuple[Stream, Any, Any]:
         """The next connection, this side's name and the peer's.  BlockingIOError, TimeoutError, OSError

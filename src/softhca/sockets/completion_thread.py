@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
@@ -45,7 +46,22 @@ class CompletionThread:
                     raise OSError(11, str(error)) from None
                 self._thread = thread
 
-    def enter(self) -> None:
+    def wait(self, ended: Callable[[], bool], deadline_s: float | None) -> bool:
+        """Wait in a call, in its thread, for the device's events until ``ended()``; False at the deadline (of
+        ``time.monotonic``).  DriverError: the device has failed.
+        """
+        while not ended():
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            self._enter()
+            try:
+                self._driver.wait_for(ended, left_s)
+            finally:
+                self._leave()
+        return True
+
+    def _enter(self) -> None:
         """A thread is going to wait in a call."""
         if self._thread is None:
             return
@@ -55,7 +71,7 @@ class CompletionThread:
         if self._inside:
             self._driver.wake_waiters()
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """It waits no more."""
         if self._thread is None:
             return

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from socket import htonl
 
 from softhca.driver.errors import DriverError
@@ -250,7 +251,8 @@ class DatagramPort:
         slots = found.pages[:pages]
         if self._pool.map(slots[0] * PAGE_BYTES, size, address):
             return 0
-        self._mapped[slots[0]] = buffer.mapped(buffer.offset_of(address), size, lambda: self.release(slots))
+        returned = partial(self._pool.returned, partial(self.release, slots))
+        self._mapped[slots[0]] = buffer.mapped(buffer.offset_of(address), size, returned)
         self.mapped_bytes += size
         return size
 

@@ -114,7 +114,11 @@ class DatagramEnd:
         self._advertisements: list[PortAdvertisement] = []
         self._listener: DatagramListener | None = None
         self._serving = False
-        self.readiness = Readiness()
+        try:
+            self.readiness = Readiness()
+        except BaseException:
+            self.udp.close()
+            raise
         try:
             self._serve_port()
         except BaseException:
@@ -200,6 +204,7 @@ class DatagramEnd:
         if not peer.asked and blocking:
             limit_s = now_s + self.settings.connect_s
             self.wait(lambda: peer.asked, limit_s if deadline_s is None else min(limit_s, deadline_s))
+            peer.asked = True  # one that does not answer is waited for once
         way = peer.way
         return None if way is None or way.port.failed else way
 
@@ -416,19 +421,10 @@ class DatagramEnd:
                     self._lock.release()
             return self.closed or ready()
 
-        first = self.ports[0]
-        while not ended():
-            left_s = None if deadline_s is None else deadline_s - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                return False
-            first.completion_thread.enter()
-            try:
-                first.driver.wait_for(ended, left_s)
-            except DriverError:
-                return False
-            finally:
-                first.completion_thread.leave()
-        return True
+        try:
+            return ended() or self.ports[0].completion_thread.wait(ended, deadline_s)
+        except DriverError:
+            return False
 
     # receiving
 

@@ -5,6 +5,7 @@ is served, and sees the end of peers.  It sleeps in one epoll; a stream's data d
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import logging
 import os
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from softhca.sockets.stream import Stream
 
 _log = logging.getLogger("softhca.sockets")
+
+PAUSE_S = 0.05
+"""For so long a descriptor is not watched whose callback has found no descriptor, or no memory, left."""
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 Callback = Callable[[], object]
 
@@ -45,29 +50,53 @@ class Hub:
         self._count = 0
 
     def watch(self, fd: int, callback: Callback, events: int = select.EPOLLIN) -> None:
-        """Call ``callback`` in the hub's thread whenever ``fd`` has ``events``."""
+        """Call ``callback`` in the hub's thread whenever ``fd`` has ``events``.  OSError, and nothing is
+        watched: EMFILE, ENOMEM, EAGAIN (no thread).
+
+        Where the callback itself finds no descriptor or no memory left (OSError), what it was called for is
+        still there: the descriptor rests for a moment, so that the thread does not go round for nothing.
+        """
         with self._lock:
-            if self._epoll is None:
-                self._open()
+            self.start()
             assert self._epoll is not None
             self._callbacks[fd] = callback, events
             try:
-                self._epoll.register(fd, events)
+                try:
+                    self._epoll.register(fd, events)
+                except OSError:
+                    if not self._is_lost():
+                        raise
+                    self._open()
             except OSError:
-                if not self._is_lost():
-                    del self._callbacks[fd]
-                    raise
+                del self._callbacks[fd]
+                raise
+
+    def start(self) -> None:
+        """Have the thread, so that `after` and `soon` hold also where nothing is watched.  OSError EMFILE,
+        ENOMEM, EAGAIN (no thread).
+        """
+        with self._lock:
+            if self._epoll is None:
                 self._open()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="softhca-sockets", daemon=True)
-                self._thread.start()
+            if self._thread is not None:
+                return
+            made = threading.Thread(target=self._run, name="softhca-sockets", daemon=True)
+            try:
+                made.start()
+            except RuntimeError as error:
+                raise OSError(errno.EAGAIN, str(error)) from None
+            self._thread = made
 
     def _open(self) -> None:
         """With the lock: a new epoll, which watches everything.  The thread leaves the one before, if any."""
         before = self._bell
-        self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll.register(self._bell, select.EPOLLIN)
+        with contextlib.ExitStack() as undone:
+            epoll = undone.enter_context(select.epoll())
+            bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undone.callback(os.close, bell)
+            epoll.register(bell, select.EPOLLIN)
+            undone.pop_all()
+        self._epoll, self._bell = epoll, bell
         for fd, (_, events) in self._callbacks.items():
             with contextlib.suppress(OSError):
                 self._epoll.register(fd, events)
@@ -87,8 +116,9 @@ class Hub:
             epoll.poll(0, 1)
             return False
         except (OSError, ValueError):
-            _log.warning("the descriptor of softhca's sockets was closed by somebody")
-            self._lost.append(epoll)
+            if epoll not in self._lost:
+                _log.warning("the descriptor of softhca's sockets was closed by somebody")
+                self._lost.append(epoll)
             return True
 
     def watch_again(self, fd: int, events: int) -> None:
@@ -113,9 +143,11 @@ class Hub:
             try:
                 found = epoll.poll(self._until_due())
             except (OSError, ValueError):
-                with self._lock:
+                with self._lock, contextlib.suppress(OSError):
                     if self._epoll is epoll and self._is_lost():
                         self._open()
+                if self._epoll is epoll:
+                    time.sleep(PAUSE_S)  # there is no descriptor left for another one
                 continue
             self._call_due()
             for fd, _ in found:
@@ -127,9 +159,21 @@ class Hub:
                     continue
                 with self._lock:
                     watched = self._callbacks.get(fd)
-                if watched is not None:
-                    _call(watched[0])
+                if watched is not None and _call(watched[0]) in _SCARCE:
+                    self._rest(fd, watched)
                 watched = None  # what is asleep keeps nobody's memory
+
+    def _rest(self, fd: int, watched: tuple[Callback, int]) -> None:
+        """Watch ``fd`` again in a moment."""
+
+        def change(events: int) -> None:
+            with self._lock:
+                if self._epoll is not None and self._callbacks.get(fd) is watched:
+                    self._epoll.modify(fd, events)
+
+        with contextlib.suppress(OSError, ValueError):
+            change(0)
+            self.after(PAUSE_S, lambda: change(watched[1]))
 
     def _until_due(self) -> float | None:
         with self._lock:
@@ -183,13 +227,17 @@ class Hub:
         self.relays = set()
 
 
-def _call(callback: Callback) -> None:
+def _call(callback: Callback) -> int:
+    """The errno of what it has raised, else 0."""
     try:
         callback()
-    except (OSError, PyverbsError, DriverError):
+    except OSError as error:
+        return error.errno or 0
+    except (PyverbsError, DriverError):
         pass
     except Exception:
         _log.exception("a socket's callback has failed")  # the other sockets go on
+    return 0
 
 
 RELAY_S = 2.0

@@ -33,6 +33,10 @@ from softhca.verbs.pyverbs_error import PyverbsError
 
 MOST = 256
 UNCLAIMED_S = 30.0
+OPENED_S = 0.25
+"""So long who accepts a TCP connection waits at most for the word that its stream is used: longer than a
+packet takes that is lost and sent again.
+"""
 
 Key = tuple[bytes, int]
 
@@ -145,12 +149,29 @@ class Served:
             raise ProtocolError("too many streams wait to be accepted, or one from there")
 
     def claim(self, host: bytes, port: int) -> Stream | None:
-        """The stream that belongs to the TCP connection from there; None: it has none."""
+        """The stream that belongs to the TCP connection from there; None: it has none.
+
+        Who asks says `CREDIT` before it connects by TCP.  One who has not said it by now had given up waiting
+        for the answer, and its connection is TCP's.
+        """
         if self.closed:
             return None
         with self._lock:
             found = self._ready.pop((host, port), None)
-        return None if found is None else found[1]
+        if found is None:
+            return None
+        stream = found[1]
+        if not stream.opened:
+            stream.wait(lambda: stream.opened, time.monotonic() + OPENED_S)
+        if stream.opened:
+            return stream
+        stream.refuse()
+        return None
+
+    def take_back(self, host: bytes, port: int) -> None:
+        """That could not be answered: forget it."""
+        with self._lock:
+            self._ready.pop((host, port), None)
 
     def close(self) -> None:
         """Serve no more; what nobody has claimed is given up.  May be called again."""
@@ -202,7 +223,7 @@ class Listener(requests.RequestListener):
             cmid.accept(parameters)
         except (PyverbsError, DriverError, ProtocolError, OSError):
             if served is not None and key[1]:
-                served.claim(*key)
+                served.take_back(*key)
             with contextlib.suppress(PyverbsError, DriverError):
                 cmid.reject()
             if stream is not None:

@@ -44,7 +44,7 @@ class Pool:
     adapter alone writes into them (``remote`` is false), and ``behind`` them is more.
 
     `PoolError` where they cannot be had.  After `close` no peer writes; the memory stays until every lent
-    view is released.
+    view is released, and every page that is mapped is mapped no more.
     """
 
     def __init__(self, pd: PD, length: int, behind: int = RECORD_BYTES, remote: bool = True) -> None:
@@ -86,10 +86,11 @@ class Pool:
         with self._lock:
             self._lent += 1
         array: Any = _array_type(length).from_address(self.address + offset)
-        weakref.finalize(array, self._returned, released).atexit = False
+        weakref.finalize(array, self.returned, released).atexit = False
         return memoryview(array).cast("B")
 
-    def _returned(self, released: Callable[[], object]) -> None:
+    def returned(self, released: Callable[[], object]) -> None:
+        """What was lent, or mapped, is not any more; ``released`` is called."""
         released()
         with self._lock:
             self._lent -= 1
@@ -98,11 +99,16 @@ class Pool:
             self._memory.free()
 
     def map(self, offset: int, length: int, address: int) -> int:
-        """Map pages of the pool at ``address`` in place of what is there; 0 or −errno."""
+        """Map pages of the pool at ``address`` in place of what is there, until `returned`; 0 or −errno."""
         if self._file is None:
             return -errno.EOPNOTSUPP
         fd, start = self._file
-        return primitives.map_pages(address, length, fd, start + offset)
+        with self._lock:
+            if self._closed:
+                return -errno.EBADF
+            result = primitives.map_pages(address, length, fd, start + offset)
+            self._lent += not result
+        return result
 
     def close(self) -> None:
         """Withdraw the peer's right; may be called again."""
@@ -118,6 +124,7 @@ class Pool:
 
     def abandon(self) -> None:
         """In a forked child: the memory is the parent's."""
+        self._lock = threading.RLock()
         self._closed = True
         self._lent += 1
 
@@ -146,18 +153,30 @@ class _Mappings:
 
     def settle(self, offset: int, keep: bool = True) -> None:
         """Have the buffer's own pages again where pages of a pool are mapped at ``offset``, and give those
-        back; ``keep`` what is in them.
+        back; ``keep`` what is in them.  OSError where the system has no room for that: they stay mapped then,
+        and the sender does not get theirs.
         """
         with self.lock:
-            found = self.parts.pop(offset, None)
+            found = self.parts.get(offset)
             if found is None:
                 return
             length, released = found
             place = self.address + offset
             if keep:
                 os.pwrite(self.fd, primitives.bytes_at(place, length), offset)
-            primitives.map_pages(place, length, self.fd, offset)
+            result = primitives.map_pages(place, length, self.fd, offset)
+            if result:
+                why = f"a receive buffer cannot have its own pages again: {os.strerror(-result)}"
+                raise OSError(-result, why)
+            del self.parts[offset]
         released()
+
+    def leave(self, offset: int) -> None:
+        """`settle` as the socket ends: where that cannot be, the pages stay mapped, and the pool's memory is
+        nobody else's, until the buffer is released or gone.
+        """
+        with contextlib.suppress(OSError):
+            self.settle(offset)
 
     def drop(self) -> None:
         """The buffer is gone: give everything back."""
@@ -210,7 +229,7 @@ class PageBuffer(mmap.mmap):
             mappings.parts[offset] = (length, released)
         if former is not None:  # another thread has received into the same place
             former[1]()
-        return lambda: mappings.settle(offset)
+        return lambda: mappings.leave(offset)
 
     def give_back(self, view: memoryview) -> None:
         """A receive into ``view``, which is of this buffer, begins: what is mapped there is given back.  What
@@ -333,7 +352,7 @@ class Staging:
         place = self._address + self.tail % self.length
         primitives.copy(place, source, length)
         self.tail += length
-        return Page(place, length, self._lkey)
+        return tuple.__new__(Page, (place, length, self._lkey))  # without the call of Python that `Page` is
 
     def close(self) -> None:
         """Give the memory back; nothing is under way any more."""

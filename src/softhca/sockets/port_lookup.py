@@ -66,19 +66,17 @@ class PortAdvertisement:
         HUB.watch(made.fileno(), callback)
 
     def _answer(self) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = self._sockets[0].accept()
-            with connection:
-                connection.setblocking(False)
-                if _is_ours(connection):
-                    connection.send(self._text)
+        connection, _ = self._sockets[0].accept()  # the hub knows what to do where there is no descriptor
+        with connection, contextlib.suppress(OSError):
+            connection.setblocking(False)
+            if _is_ours(connection):
+                connection.send(self._text)
 
     def _ended(self) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = self._sockets[1].accept()
-            with connection:
-                if _is_ours(connection) and self._end is not None:
-                    self._end()
+        connection, _ = self._sockets[1].accept()
+        with connection, contextlib.suppress(OSError):
+            if _is_ours(connection) and self._end is not None:
+                self._end()
 
     def close(self) -> None:
         """Say so no more."""

@@ -40,6 +40,9 @@ class Relay:
             self._upward.start()
             downward.start()
         except RuntimeError as error:
+            HUB.relays.discard(self)
+            with contextlib.suppress(OSError):  # the thread that has started ends with it
+                self._own.shutdown(socket.SHUT_RDWR)
             self._own.close()
             raise OSError(11, str(error)) from None
 

@@ -14,12 +14,12 @@ import socket as kernel
 import sys
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets import shape
+from softhca.sockets import stream_socket
 
 
 def install() -> None:
     """Sockets that are made from here on are softhca's; again is once."""
-    kernel.socket = shape.socket  # type: ignore[misc]
+    kernel.socket = stream_socket.socket  # type: ignore[misc]
 
 
 def uninstall() -> None:

@@ -103,8 +103,26 @@ class RequestListener(ABC):
             if event is None:
                 return
             if event.kind == events.CONNECT_REQUEST:
-                made = CMEvent.of(event)
-                self.requested(CMID(creator=made, listen_id=self._listener), made)
+                try:
+                    self._requested(event)
+                except BaseException:
+                    self._posted()  # others' requests wait behind this one
+                    raise
+
+    def _requested(self, event: events.IdentifierEvent) -> None:
+        made = CMEvent.of(event)
+        try:
+            cmid = CMID(creator=made, listen_id=self._listener)
+        except FAILED:
+            with contextlib.suppress(*FAILED):
+                event.identifier.close()
+            return
+        try:
+            self.requested(cmid, made)
+        except BaseException:
+            with contextlib.suppress(*FAILED):
+                cmid.close()
+            raise
 
     @abstractmethod
     def requested(self, cmid: CMID, event: CMEvent) -> None:
@@ -142,6 +160,14 @@ class RequestListener(ABC):
             if self._listener is not None:
                 self._listener.close()
         self._channel.close()
+
+
+def as_os_error(error: Exception) -> OSError:
+    """What programs that know sockets alone are told of one of `FAILED`."""
+    if isinstance(error, OSError):
+        return error
+    code = getattr(error, "errno" if isinstance(error, DriverError) else "error_code", None)
+    return OSError(code if isinstance(code, int) and code > 0 else errno.EIO, str(error))
 
 
 def listener_of(kind: type[Listening], port: int) -> Listening:

@@ -20,8 +20,8 @@ class Settings:
     ``chunk_bytes``: what one notification tells of at most, and half of the peer's pool.
     ``mapping``: whether receives map at all.
     ``datagrams``: whether datagrams may go by RDMA.
-    ``by_cm``: connect and listen by the connection manager alone, without TCP; ``keepalive_s``: so often
-    such a connection asks whether its peer lives (0: never).
+    ``by_cm``: connect and listen by the connection manager alone, without TCP.  ``keepalive_s``: so often
+    such a connection, and any whose sender finds no room, asks whether its peer's adapter lives (0: never).
     ``connect_s``: how long a peer is asked for RDMA before TCP, or UDP, is taken.  ``linger_s``: how long a
     close waits for what was sent, at most.
     """

@@ -5,7 +5,7 @@ waits with it.  Completions are taken by whoever finds them: a call of the appli
 dispatches the device's events (`_on_event`).  Who finds the lock taken leaves a note, and the holder looks
 again before it goes.
 
-A call that waits polls first (`poll_budget`), and asks for no event: the queue is armed for solicited
+A call that waits polls first (`PollBudget`), and asks for no event: the queue is armed for solicited
 completions then, which peers send when they need an answer soon.  Who sleeps arms it for any, and so it is as
 long as a program waits for the descriptor.
 """
@@ -23,11 +23,11 @@ from time import monotonic_ns
 import cython
 
 from softhca.driver.errors import DriverError
+from softhca.driver.poll_back_off import PollBudget
 from softhca.driver.rdmacm import events
 from softhca.sockets.completion_thread import completion_thread_of
 from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import Pool
-from softhca.sockets.poll_budget import PollBudget
 from softhca.sockets.protocol import CREDIT, Offer, ProtocolError
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream_parts import Guard, Stopped, failure
@@ -58,14 +58,15 @@ class Stream:
     """One end of a connection over ``cmid``, which has a device.  `PoolError`, PyverbsError.
 
     ``error`` is the errno that ended it, 0 while it lives.  ``on_change``, when set, is called with the
-    stream's lock held whenever it may have become readable or writable.  ``sender`` and ``receiver`` are its
-    halves, which count bytes.
+    stream's lock held whenever it may have become readable or writable; ``on_stall``, without it, when a send
+    has found no room.  ``sender`` and ``receiver`` are its halves, which count bytes.
     """
 
     def __init__(self, cmid: CMID, settings: Settings) -> None:
         self.settings = settings
         self.error = 0
         self.on_change: Callable[[], object] | None = None
+        self.on_stall: Callable[[], object] | None = None
         self.receiving_ended = False
         self._cmid = cmid
         self._channel: CMEventChannel | None = None
@@ -128,8 +129,15 @@ class Stream:
 
     def _arm(self) -> None:
         """With the lock held: ask for the next event."""
-        with contextlib.suppress(*_FAILED):
+        try:  # noqa: SIM105, a context manager takes longer than the call
             self._handle.arm(not (self._sleeping or self._watched))
+        except _FAILED:
+            pass
+
+    @property
+    def opened(self) -> bool:
+        """Whether the peer has said anything yet."""
+        return self._state is not None and self._state.opened
 
     def open(self) -> None:
         """Of the side that has asked: the connection is there; the peer is told, which may send then."""
@@ -306,7 +314,7 @@ class Stream:
         budget: PollBudget = self._budget
         now: cython.ulonglong = monotonic_ns()
         after: cython.ulonglong
-        until: cython.ulonglong = budget.begin(now)
+        until: cython.ulonglong = budget.until(now)
         tried: cython.bint = until > now
         while True:
             worked = self._progress()
@@ -316,7 +324,7 @@ class Stream:
                 return True
             after = monotonic_ns()
             if not worked:
-                budget.missed(now, after)
+                budget.yielded(now, after)
             if after >= until or budget.contended(after):
                 if tried:
                     budget.gave_up()
@@ -327,18 +335,10 @@ class Stream:
         """Wait for events until ``ended()``; False at the deadline."""
         self._count_sleeper(1)
         try:
-            while not ended():
-                left_s = None if deadline_s is None else deadline_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    return False
-                self._completion_thread.enter()
-                try:
-                    self._driver.wait_for(ended, left_s)
-                except DriverError:
-                    self._fail(errno.ECONNRESET)
-                finally:
-                    self._completion_thread.leave()
-            return True
+            return self._completion_thread.wait(ended, deadline_s)
+        except DriverError:
+            self._fail(errno.ECONNRESET)
+            return ended()
         finally:
             self._count_sleeper(-1)
 
@@ -366,10 +366,11 @@ class Stream:
             return False
         if state.said_fin or state.deaf:
             return True
+        staging = self.sender.staging
         return (
             state.opened and state.peers.room() > 0
             and not self.sender.full
-            and self.sender.staging.room() > 0
+            and staging.tail - staging.head < staging.length
         )  # fmt: skip
 
     def watch(self) -> None:
@@ -515,7 +516,11 @@ class Stream:
                     last[0] = self.sender.number
             if taken:
                 position += taken
-            elif not blocking:
+                continue
+            say = self.on_stall
+            if say is not None:
+                say()
+            if not blocking:
                 self._progress()
                 with self._guard:
                     self._look()
@@ -581,7 +586,7 @@ class Stream:
         with self._guard:
             if self._closed:
                 return
-            self.on_change = None
+            self.on_change = self.on_stall = None
             if self._state is not None and self._requests is not None and not self.error:
                 self._pump()
                 if self._state.deaf:
@@ -624,6 +629,6 @@ class Stream:
         """In a forked child: all of it is the parent's."""
         self._closed = True
         self.error = errno.ECONNRESET
-        self.on_change = None
+        self.on_change = self.on_stall = None
         self._lock = threading.RLock()
         self.receiver.pool.abandon()

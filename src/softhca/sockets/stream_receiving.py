@@ -80,7 +80,9 @@ class Receiver:
         if self.pool.map(offset, size, address):
             return 0
         position = own.hold(size)
-        self._mapped[position] = buffer.mapped(place, size, partial(self._release, position))
+        self._mapped[position] = buffer.mapped(
+            place, size, partial(self.pool.returned, partial(self._release, position))
+        )
         self.mapped_bytes += size
         return size
 

@@ -28,6 +28,8 @@ MISSES = 4
 """After so many waits for memory to be taken in a row, memory is copied rather than waited for."""
 TRY_EACH = 256
 """So many copies later it is tried again."""
+_new_tuple = tuple.__new__
+"""A `Page` without the call of Python that its class is."""
 
 
 class Sender:
@@ -126,8 +128,10 @@ class Sender:
             return length, True
         inline: cython.bint = length <= INLINE_BYTES
         staged = 0
-        run = Page(address, length, 0)
-        if not inline:
+        run: Page
+        if inline:
+            run = _new_tuple(Page, (address, length, 0))
+        else:
             run = self.staging.put(address, length)
             staged = self.staging.tail
         signaled: cython.bint = (

@@ -11,6 +11,7 @@ from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
+from softhca.sockets.liveness import Liveness
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
 
@@ -30,26 +31,17 @@ class Upgrade:
         self.polled = False
         self._users = 1
         self._lock = threading.RLock()
-        stream.on_change = self._changed
-        if names is None:
-            HUB.watch(tcp.fileno(), self._tcp_ended, SIDEBAND_EVENTS)
-        else:
-            stream.watch()
-            self._probe_later()
-
-    def _probe_later(self) -> None:
-        """Ask every now and then whether the peer lives, while this lives itself."""
-        every_s = self.stream.settings.keepalive_s
-        this = weakref.ref(self)
-
-        def probe() -> None:
-            found = this()
-            if found is not None and not found.stream.error:
-                found.stream.probe()
-                HUB.after(every_s, probe)
-
-        if every_s:
-            HUB.after(every_s, probe)
+        try:
+            if names is None:
+                HUB.watch(tcp.fileno(), self._tcp_ended, SIDEBAND_EVENTS)
+            else:
+                HUB.start()
+                stream.watch()
+            self.liveness = Liveness(stream, tcp, names is not None)
+        except BaseException:
+            self.readiness.close()
+            raise
+        stream.on_change, stream.on_stall = self._changed, self.liveness.stalled
 
     @property
     def own_name(self) -> Any:

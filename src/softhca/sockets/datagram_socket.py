@@ -1,4 +1,4 @@
-"""The socket layer of datagrams, in the shape of Python's own: what a `socket` of SOCK_DGRAM does.
+"""What a `socket` of SOCK_DGRAM does: the methods of Python's own, over datagrams by RDMA.
 
 A bound socket of IPv4 or IPv6 has an end of RDMA beside the kernel's socket; its number then stands for a
 descriptor that is readable and writable as both together are.  Everything that has no end is the kernel's.

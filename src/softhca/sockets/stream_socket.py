@@ -1,4 +1,4 @@
-"""The socket layer: `socket`, in the shape of Python's own.
+"""`socket`, with the methods of Python's own: streams by RDMA, and datagrams by its base class.
 
 A socket is the kernel's until it is connected.  A connection to a peer that has softhca gets a stream beside
 its TCP connection, and from then on data go by RDMA; the TCP connection stays as the sign that the peer
@@ -21,10 +21,10 @@ from operator import index
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets import cm_listening, connecting, defaults, listening
+from softhca.sockets import cm_listening, connecting, defaults, listening, requests
 from softhca.sockets.cm_listening import CmServed
 from softhca.sockets.connecting import mapped
-from softhca.sockets.datagram_shape import DatagramSocket
+from softhca.sockets.datagram_socket import DatagramSocket
 from softhca.sockets.hub import HUB
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
@@ -203,10 +203,14 @@ class socket(DatagramSocket):
 
     def listen(self, backlog: int = 128, /) -> None:
         """Listen, by TCP and, where there is a device, by RDMA.  Where several processes may accept, by TCP
-        alone.  By the connection manager alone where the settings say so: ENODEV, EADDRINUSE.
+        alone.  By the connection manager alone where the settings say so: ENODEV, EADDRINUSE,
+        ENOMEM, EMFILE.
         """
         if self._by_cm is None and self._is_by_cm() and self._listener is None:
-            self._by_cm = CmServed(self, self.settings, backlog)
+            try:
+                self._by_cm = CmServed(self, self.settings, backlog)
+            except requests.FAILED as error:
+                raise requests.as_os_error(error) from None
         if self._by_cm is not None:
             return
         super().listen(backlog)
@@ -238,13 +242,15 @@ class socket(DatagramSocket):
         return made, address
 
     def _accept_by_cm(self, served: CmServed) -> tuple[socket, Any]:
-        stream, own, peer = served.take(self._deadline())
-        made = _of_class(self)(self.family, self.type, self.proto)
-        made.settings = self.settings
+        made = _of_class(self)(self.family, self.type, self.proto)  # first, as the kernel does
+        stream: Stream | None = None
         try:
+            made.settings = self.settings
+            stream, own, peer = served.take(self._deadline())
             made._adopt(stream, (own, peer))
         except BaseException:
-            stream.refuse()
+            if stream is not None:
+                stream.refuse()
             made.close()
             raise
         return made, peer
@@ -443,6 +449,8 @@ class socket(DatagramSocket):
         one = self._upgrade or self._by_cm
         if one is not None:
             one.tcp.setsockopt(*arguments)
+            if self._upgrade is not None:
+                self._upgrade.liveness.set_options()
             return
         super().setsockopt(*arguments)
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_RCVBUF) and isinstance(arguments[2], int):
@@ -572,54 +580,3 @@ def _checked(flags: int) -> int:
     if plain & ~_KNOWN_FLAGS:
         raise OSError(errno.EOPNOTSUPP, f"flags {plain & ~_KNOWN_FLAGS:#x} over RDMA")
     return plain
-
-
-# create_connection and create_server are Python's, over this class.
-
-
-def create_connection(
-    address: tuple[str | None, int],
-    timeout: Any = kernel._GLOBAL_DEFAULT_TIMEOUT,  # type: ignore[attr-defined]
-    source_address: tuple[str, int] | None = None,
-) -> socket:
-    """A socket that is connected to ``address``; ``timeout`` is in seconds."""
-    refused: OSError | None = None
-    for family, kind, proto, _, place in kernel.getaddrinfo(*address, 0, kernel.SOCK_STREAM):
-        made = socket(family, kind, proto)
-        try:
-            if timeout is not kernel._GLOBAL_DEFAULT_TIMEOUT:  # type: ignore[attr-defined]
-                made.settimeout(timeout)
-            if source_address is not None:
-                made.bind(source_address)
-            made.connect(place)
-            return made
-        except OSError as error:
-            refused = error
-            made.close()
-    raise refused or OSError("getaddrinfo returns an empty list")
-
-
-def create_server(
-    address: tuple[str, int],
-    *,
-    family: int = kernel.AF_INET,
-    backlog: int | None = None,
-    reuse_port: bool = False,
-    dualstack_ipv6: bool = False,
-) -> socket:
-    """A socket that listens at ``address``."""
-    if dualstack_ipv6 and (family != kernel.AF_INET6 or not kernel.has_dualstack_ipv6()):
-        raise ValueError("dualstack_ipv6 needs AF_INET6 on a host that has both")
-    made = socket(family, kernel.SOCK_STREAM)
-    try:
-        made.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEADDR, 1)
-        if reuse_port:
-            made.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT, 1)
-        if family == kernel.AF_INET6:
-            made.setsockopt(kernel.IPPROTO_IPV6, kernel.IPV6_V6ONLY, 0 if dualstack_ipv6 else 1)
-        made.bind(address)
-        made.listen(128 if backlog is None else backlog)
-    except BaseException:
-        made.close()
-        raise
-    return made
