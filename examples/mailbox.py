@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 
-from softhca.mailbox import Mailbox, Terms, all_of, any_of, field, meet, reached
+from softhca.mailbox import Mailbox, Terms, all_of, any_of, exchange_offers, field, reached
 from softhca.verbs.device import Context
 
 ORDERS = [(b"nails", 100), (b"screws", 250), (b"bolts", 80), (b"last", 1)]
@@ -21,7 +21,7 @@ while rank and tcp.connect_ex(meeting):
     pass  # rank 0 does not listen yet
 
 with Context() as context, Mailbox(context, Terms(slots=8, slot_bytes=96)) as box:
-    meet(box, tcp)
+    exchange_offers(box, tcp)
     if rank == 0:
         enough = any_of(field(0, "u16", ">", 900), field(2, "bytes", "==", b"last"))
         bill = box.request("bill", b"no. 17", all_of(reached(2), enough), deadline_s=60)

@@ -20,8 +20,8 @@ from softhca.mailbox import (
     TermsError,
     all_of,
     always,
+    exchange_offers,
     field,
-    meet,
     reached,
 )
 from softhca.mailbox.blocks import DATA, OUTCOME, TAKEN
@@ -212,9 +212,9 @@ def test_ends_meet_over_a_connection(verbs_pair):
     near, far = socket.socketpair()
     left, right = Mailbox(verbs_pair.client), Mailbox(verbs_pair.server)
     with near, far:
-        other = threading.Thread(target=meet, args=(right, far))
+        other = threading.Thread(target=exchange_offers, args=(right, far))
         other.start()
-        meet(left, near)
+        exchange_offers(left, near)
         other.join()
     left.send(b"hello")
     assert receive(right, left) == b"hello"
@@ -227,7 +227,7 @@ def test_a_connection_that_brings_no_offer_ends_the_meeting(verbs_pair, said):
         far.sendall(said)
         far.shutdown(socket.SHUT_WR)
         with pytest.raises(OfferError):
-            meet(box, near)
+            exchange_offers(box, near)
 
 
 def test_a_request_is_performed_and_its_outcome_comes_back(verbs_pair):

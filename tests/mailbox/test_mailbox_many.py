@@ -6,7 +6,7 @@ import pytest
 from mailbox_pairs import BOUND, Late, drive, join, until
 
 from softhca.machine.primitives import bytes_at
-from softhca.mailbox import AsyncMailbox, Mailroom, Terms, always, field
+from softhca.mailbox import AsyncMailbox, MailboxSet, Terms, always, field
 from softhca.mailbox.box import Mailbox
 
 WRITERS = 5
@@ -16,7 +16,7 @@ WRITERS = 5
 def room(verbs_pair):
     """The writers' ends, and a room of the reader's."""
     pairs = [join(verbs_pair, Terms(slots=4)) for _ in range(WRITERS)]
-    return [left for left, _ in pairs], Mailroom(right for _, right in pairs)
+    return [left for left, _ in pairs], MailboxSet(right for _, right in pairs)
 
 
 def collect(room, writers, count):
@@ -108,7 +108,7 @@ def test_a_mailbox_that_is_removed_keeps_the_turns(room):
     assert [reader.try_receive()[0] for _ in range(3)] == [boxes[3], boxes[1], boxes[2]]
     with pytest.raises(ValueError, match="not in list"):
         reader.remove(boxes[0])
-    assert Mailroom().try_receive() is None
+    assert MailboxSet().try_receive() is None
 
 
 async def both(left, right, count):

@@ -8,9 +8,9 @@ from softhca.mailbox.box import Mailbox
 from softhca.mailbox.conditions import Condition, all_of, always, any_of, field, own, reached
 from softhca.mailbox.errors import MailboxError, MailboxTimeout, OfferError, TermsError
 from softhca.mailbox.journal import Journal
-from softhca.mailbox.meeting import meet
+from softhca.mailbox.mailbox_set import MailboxSet
+from softhca.mailbox.offer_exchange import exchange_offers
 from softhca.mailbox.requests import Outcome
-from softhca.mailbox.room import Mailroom
 from softhca.mailbox.statistics import Statistics
 from softhca.mailbox.terms import Terms
 
@@ -20,8 +20,8 @@ __all__ = [
     "Journal",
     "Mailbox",
     "MailboxError",
+    "MailboxSet",
     "MailboxTimeout",
-    "Mailroom",
     "OfferError",
     "Outcome",
     "Statistics",
@@ -30,8 +30,8 @@ __all__ = [
     "all_of",
     "always",
     "any_of",
+    "exchange_offers",
     "field",
-    "meet",
     "own",
     "reached",
 ]

@@ -220,7 +220,7 @@ class BlockDevice:
             return
         self._changed.release()
         try:
-            came = channel.wait(self.config.silence_s)
+            came = channel.wait(self.config.command_timeout_s)
             why = "the target is silent"
         except DriverError as error:
             came, why = False, str(error)
@@ -385,7 +385,7 @@ class BlockDevice:
             if not channel.start(operation):
                 raise ChannelFailed(channel.failed or "the target takes no command")
             while operation.finished is None:
-                self._await(channel, self.config.silence_s)
+                self._await(channel, self.config.command_timeout_s)
             sense = operation.finished.sense
             if sense is None or sense.key != scsi.UNIT_ATTENTION:
                 break

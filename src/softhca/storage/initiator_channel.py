@@ -48,7 +48,7 @@ class HostConfig:
     ``depth`` commands at once, whose data are in ``segments`` of ``segment_bytes``; ``message_bytes``: the
     longest command, which decides how long a table it can have.  ``ack_timeout`` and ``retry_cnt`` decide
     how soon a path is given up; ``connect_exponent`` and ``connect_retries``, how long a unit may take to
-    answer the communication manager; ``silence_s``, how long it may take to finish a command.
+    answer the communication manager; ``command_timeout_s``, how long it may take to finish a command.
     """
 
     depth: int = 16
@@ -59,7 +59,7 @@ class HostConfig:
     retry_cnt: int = 5
     connect_exponent: int = 16
     connect_retries: int = 4
-    silence_s: float = 30.0
+    command_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -74,8 +74,8 @@ class HostConfig:
         ):
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"{name} {getattr(self, name)}: expected {least}…{most}")
-        if self.silence_s <= 0:
-            raise ValueError("silence_s is more than 0")
+        if self.command_timeout_s <= 0:
+            raise ValueError("command_timeout_s is more than 0")
 
     @property
     def most_bytes(self) -> int:

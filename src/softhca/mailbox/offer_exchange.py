@@ -11,7 +11,7 @@ from softhca.mailbox.offer import OFFER_BYTES
 READY = b"\1"
 
 
-def meet(box: Mailbox, connection: socket.socket) -> None:
+def exchange_offers(box: Mailbox, connection: socket.socket) -> None:
     """Swap offers over ``connection``, join, and wait until the peer has joined, too.
 
     Both ends call it.  Only bytes of this exchange are read; the connection stays open.  OfferError; what the

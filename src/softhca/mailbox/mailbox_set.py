@@ -8,7 +8,7 @@ from softhca.mailbox.box import Mailbox
 from softhca.mailbox.errors import MailboxError
 
 
-class Mailroom:
+class MailboxSet:
     """The reader's ends of many pairs, on one context or several.
 
     Each has its own ring, keys and nonce: what one writer does delays the others by a poll.  A mailbox whose
