@@ -1,5 +1,5 @@
-"""Two hosts of a fabric: rank 0 writes into rank 1's memory again and again, addressed by LID, and lets links
-fail meanwhile.  Each prints one line of JSON.  Word: what rank 0 does.
+"""Two hosts of a fabric: rank 0 writes into rank 1's memory again and again, addressed by LID, at an Ethernet
+by GID, and lets links fail meanwhile.  Each prints one line of JSON.  Word: what rank 0 does.
 """
 
 import json
@@ -25,11 +25,15 @@ tcp = socket.socket() if rank else socket.create_server(meeting).accept()[0]
 while rank and tcp.connect_ex(meeting):
     pass  # rank 0 does not listen yet
 lines = tcp.makefile("rw")
-print(pair.qp_num, region.rkey, region.buf, port.lid, file=lines, flush=True)
-number, key, address, lid = map(int, lines.readline().split())
+print(pair.qp_num, region.rkey, region.buf, port.lid, context.query_gid(1, 0), file=lines, flush=True)
+*words, gid = lines.readline().split()
+number, key, address, lid = map(int, words)
 path = qp.QPAttr()
 path.dest_qp_num, path.qp_access_flags = number, enums.IBV_ACCESS_REMOTE_WRITE
-path.ah_attr = addr.AHAttr(dlid=lid, sl=2, is_global=0)
+if port.link_layer == enums.IBV_LINK_LAYER_ETHERNET:
+    path.ah_attr = addr.AHAttr(is_global=1, gr=addr.GlobalRoute(dgid=addr.GID(gid), sgid_index=0))
+else:
+    path.ah_attr = addr.AHAttr(dlid=lid, sl=2, is_global=0)
 path.path_mtu, path.timeout, path.retry_cnt = enums.IBV_MTU_4096, 16, 7
 pair.to_rts(path)
 told = {

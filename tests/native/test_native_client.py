@@ -21,7 +21,7 @@ CM_CASES = [
 ]  # fmt: skip
 """Not forks: a child of a program with threads may find the sanitizers' own locks taken for ever (GCC 12)."""
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals",
-         "device_memory", "advice"]
+         "device_memory", "advice", "rate_limit", "buffers", "allocators"]
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +40,18 @@ def sanitized(tmp_path_factory):
     objects = sanitizers()
     path = tmp_path_factory.mktemp("sanitized") / "libibverbs.so.1"
     build.build(path, ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0"))
-    return {"LD_PRELOAD": " ".join([*objects, preload(path)]), "ASAN_OPTIONS": "detect_leaks=0"}
+    return {"LD_PRELOAD": " ".join([*objects, preload(path)]),
+            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_case(world, client, case):
     done = world.run(str(client), case)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_blocks_that_the_adapter_does_not_map(world, client):
+    done = world.run(str(client), "buffers", SOFTHCA_BUFFERS="0")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 from native_world import LIMIT_S, needs
 
 from softhca.cli.errors import CommandError
-from softhca.cli.native_programs import PRELOAD, needed, preloaded, wants_devices
+from softhca.cli.native_programs import PRELOAD, decide, needed, obstacle, preloaded, wants_devices
 from softhca.cli.shared_adapters import shares_devices
 
 
@@ -35,9 +35,10 @@ def test_a_program_in_c_gets_a_device(libibverbs):
     assert "PORT_ACTIVE" in done.stdout
 
 
-def test_what_a_shell_starts_gets_it_where_the_adapter_is_a_process(libibverbs):
+@pytest.mark.parametrize("variables", [{}, {"SOFTHCA_ADAPTER": "process"}])
+def test_what_a_shell_starts_gets_a_device(libibverbs, variables):
     needs("ibv_devices")
-    done = softhca_run(libibverbs, "--", "sh", "-c", "ibv_devices", SOFTHCA_ADAPTER="process")
+    done = softhca_run(libibverbs, "--", "sh", "-c", "ibv_devices", **variables)
     assert done.returncode == 0
     assert "softhca0" in done.stdout
 
@@ -87,12 +88,58 @@ def test_which_programs_want_devices(libibverbs, monkeypatch, tmp_path):
     monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(libibverbs))
     assert wants_devices(["ibv_devices"])
     assert wants_devices(["/usr/bin/rping", "-s"])
-    assert not wants_devices(["sh", "-c", "ibv_devices"])
     assert not wants_devices([sys.executable])
     assert not wants_devices(["no-such-program"])
     monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(tmp_path / "absent"))
     with pytest.raises(CommandError, match="no libibverbs"):
         wants_devices(["ibv_devices"])
+
+
+@pytest.mark.parametrize(("words", "wanted"), [
+    (["sh", "-c", "echo; ibv_devices"], "ibv_devices"),
+    (["sh", "-c", "echo no such program"], ""),
+    (["env", "A=1", "nice", "-n", "1", "/usr/bin/rping", "-s"], "/usr/bin/rping"),
+    (["./script"], "rping"),
+    (["bash", "script"], "rping"),
+    (["./other"], ""),
+    (["make", "all"], "ibv_devices"),
+    ([sys.executable, "starts.py"], "rping"),
+    ([sys.executable, "speaks.py"], ""),
+])  # fmt: skip
+def test_what_a_shell_a_script_or_a_tool_names(libibverbs, monkeypatch, tmp_path, words, wanted):
+    needs("ibv_devices", "rping")
+    monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(libibverbs))
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "script": "#!/bin/sh\nrping -s &\n",
+        "other": "#!/bin/sh\necho it\n",
+        "Makefile": "all:\n\tibv_devices\n",
+        "starts.py": "import subprocess\nsubprocess.run(['rping', '-s'])\n",
+        "speaks.py": "# as rping does\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    decision = decide(words)
+    assert decision.wanted == bool(wanted)
+    assert f"may start {wanted}" in decision.reason or not wanted
+
+
+def test_what_it_says_of_a_program_and_why(libibverbs, tmp_path):
+    needs("ibv_devices")
+    done = softhca_run(libibverbs, "--explain", "--", "sh", "-c", "ibv_devices")
+    assert "softhca0" in done.stdout
+    assert "an adapter process for each device, and libibverbs preloaded: sh may start ibv_dev" in done.stderr
+    (tmp_path / "static.c").write_text("int main(void) { return 0; }\n")
+    subprocess.run(["gcc", "-static", "-o", tmp_path / "static", tmp_path / "static.c"], check=True)
+    done = softhca_run(libibverbs, "--explain", "--", str(tmp_path / "static"))
+    assert "is static: no library can be given to it" in done.stderr
+
+
+@pytest.mark.parametrize(("scope", "said"), [("0\n", ""), ("1\n", ""), ("2\n", "ptrace_scope=1"), ("x", "")])
+def test_what_of_the_machine_keeps_adapters_from_memory(monkeypatch, scope, said):
+    monkeypatch.setattr(Path, "read_text", lambda path: scope)
+    assert said in obstacle()
+    assert bool(said) == bool(obstacle())
 
 
 def test_the_library_stands_before_what_is_preloaded_already(libibverbs, monkeypatch, tmp_path):

@@ -1,9 +1,10 @@
 /* A client of the library, linked with it, for what the distribution's programs do not try: threads, forks,
-   unacknowledged events, RESET, resizing, memory that goes away.  verbs_client CASE: status 0 where all is
+   unacknowledged events, RESET, resizing, memory that goes away, large blocks of the allocator.  verbs_client CASE: status 0 where all is
    right.  "storm" goes on for ever, and writes a byte to its output after each step. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@ extern struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
 extern int ibv_dereg_mr(struct ibv_mr *);
 extern struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *);
 extern int ibv_destroy_comp_channel(struct ibv_comp_channel *);
+extern struct ibv_srq *ibv_create_srq(struct ibv_pd *, struct ibv_srq_init_attr *);
+extern int ibv_destroy_srq(struct ibv_srq *);
 extern struct ibv_cq *ibv_create_cq(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
 extern int ibv_resize_cq(struct ibv_cq *, int);
 extern int ibv_destroy_cq(struct ibv_cq *);
@@ -55,7 +58,7 @@ static unsigned char *data;
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
 static struct ibv_qp *pair[2];
-static int storming;
+static int storming, opened;
 
 static void step(void)
 {
@@ -97,8 +100,12 @@ static void open_all(void)
     free(list);
     step();
     CHECK((pd = ibv_alloc_pd(context)));
-    data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(data != MAP_FAILED);
+    if (storming && opened++ % 2) {
+        CHECK((data = memalign(4096, BYTES)));
+    } else {
+        data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(data != MAP_FAILED);
+    }
     CHECK((mr = ibv_reg_mr(pd, data, BYTES, 15)));
     step();
     CHECK((channel = ibv_create_comp_channel(context)));
@@ -123,7 +130,10 @@ static void close_all(void)
     CHECK(!ibv_dealloc_pd(pd));
     step();
     CHECK(!ibv_close_device(context));
-    munmap(data, BYTES);
+    if (storming && !(opened % 2))
+        free(data);
+    else
+        munmap(data, BYTES);
 }
 
 static int post_write(uint64_t wr_id, uint64_t from, uint64_t to, uint32_t length)
@@ -377,6 +387,89 @@ static void extended(void)
 }
 
 /* Memory of the device: bytes that requests name from 0 on, at most a MiB together, also in a child. */
+static struct {
+    void *memory[8];
+    size_t bytes[8];
+    uint64_t kinds[8];
+    int made, freed, answer; /* answer: 0 memory, 1 none, 2 the library's own, 3 between pages */
+} given;
+
+static void *give(struct ibv_pd *pd, void *pd_context, size_t bytes, size_t alignment, uint64_t kind)
+{
+    CHECK(pd_context == &given && pd->context == context && alignment == 4096 && bytes % 4096 == 0);
+    if (given.answer == 1 || given.answer == 2)
+        return given.answer == 1 ? NULL : (void *)-1;
+    char *found = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(found != MAP_FAILED && given.made < 8);
+    memset(found, 0x55, bytes + 4096);
+    given.memory[given.made] = found + (given.answer == 3 ? 8 : 0);
+    given.bytes[given.made] = bytes;
+    given.kinds[given.made++] = kind;
+    return given.memory[given.made - 1];
+}
+
+static void take(struct ibv_pd *pd, void *pd_context, void *memory, uint64_t kind)
+{
+    int i = 0;
+    CHECK(pd && pd_context == &given);
+    while (i < given.made && given.memory[i] != memory)
+        i++;
+    CHECK(i < given.made && given.kinds[i] == kind);
+    memset(memory, 0xaa, given.bytes[i]); /* the program's own again: nobody else looks at it */
+    given.memory[i] = NULL;
+    given.freed++;
+}
+
+static int is_used(int i) /* the ring's pages are seen there */
+{
+    const unsigned char *bytes = given.memory[i];
+    for (size_t at = 0; at < given.bytes[i]; at++)
+        if (bytes[at] == 0x55)
+            return 0;
+    return 1;
+}
+
+/* Queues of a parent domain stand in what its allocators give, and give it back. */
+static void allocators(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_parent_domain_init_attr parts = {.pd = pd, .comp_mask = 3, .alloc = (void *)give, .free = (void *)take,
+                                                .pd_context = &given};
+    struct ibv_pd *parent = front->alloc_parent_domain(context, &parts);
+    struct ibv_cq_init_attr_ex wanted = {.cqe = 100, .comp_mask = 2, .parent_domain = parent};
+    struct ibv_cq_ex *queue = front->create_cq_ex(context, &wanted);
+    struct ibv_cq *own = (struct ibv_cq *)queue;
+    struct ibv_qp_init_attr init = {.send_cq = own, .recv_cq = own, .qp_type = 2, .cap = {8, 8, 1, 1, 0}};
+    struct ibv_srq_init_attr shared = {.attr = {.max_wr = 8, .max_sge = 1}};
+    struct ibv_qp *queues;
+    struct ibv_srq *srq;
+    CHECK(parent && queue && given.made == 1 && given.kinds[0] == 5 && is_used(0));
+    CHECK((queues = ibv_create_qp(parent, &init)) && given.made == 3 && given.kinds[1] == 1);
+    CHECK((srq = ibv_create_srq(parent, &shared)) && given.made == 4 && given.kinds[3] == 4);
+    CHECK(is_used(1) && is_used(2) && is_used(3));
+    CHECK(!ibv_resize_cq(own, 1000) && given.made == 5 && given.freed == 1 && is_used(4));
+    CHECK(ibv_dealloc_pd(parent) == EBUSY);
+    CHECK(!ibv_destroy_qp(queues) && !ibv_destroy_srq(srq) && given.freed == 4 && !ibv_destroy_cq(own));
+    CHECK(given.freed == 5);
+    for (given.answer = 1; given.answer < 4; given.answer++) {
+        queue = front->create_cq_ex(context, &wanted);
+        CHECK(given.answer == 2 ? queue && !ibv_destroy_cq((struct ibv_cq *)queue)
+                                : !queue && errno == (given.answer == 1 ? ENOMEM : EINVAL));
+    }
+    CHECK(given.made == 6 && given.freed == 6 && !ibv_dealloc_pd(parent));
+}
+
+/* Accepted in RTS alone, and nothing is limited. */
+static void rate_limit(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_qp_attr attr = {.qp_state = 3, .rate_limit = 1000};
+    uint64_t wanted[2] = {0};
+    CHECK(!ibv_modify_qp(pair[0], &attr, 1 << 25) && !front->modify_qp_rate_limit(pair[0], wanted));
+    attr.qp_state = 6;
+    CHECK(ibv_modify_qp(pair[0], &attr, 1 << 25 | 1) == EINVAL && pair[0]->state == 3);
+}
+
 static void device_memory(void)
 {
     struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
@@ -488,6 +581,149 @@ static void advice(void)
     CHECK(!ibv_dealloc_pd(other));
 }
 
+/* Whether an address lies in memory that the adapter maps too; with another allocator none does. */
+static int is_pooled(const void *address)
+{
+    char line[512];
+    unsigned long begin, end;
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    while (!found && fgets(line, sizeof line, maps))
+        found = sscanf(line, "%lx-%lx", &begin, &end) == 2 && (uintptr_t)address >= begin
+                && (uintptr_t)address < end && strstr(line, "memfd:softhca-buffers");
+    fclose(maps);
+    return found;
+}
+
+/* `length` bytes of `from`, which `region` has, are written to `to`; the status. */
+static int written(struct ibv_mr *region, const void *from, void *to, uint32_t length)
+{
+    struct ibv_sge sge = {(uintptr_t)from, length, mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .send_flags = 2}, *bad;
+    wr.wr.rdma.remote_addr = (uintptr_t)to;
+    wr.wr.rdma.rkey = region->rkey;
+    CHECK(!context->ops.post_send(pair[0], &wr, &bad));
+    return (int)completion().status;
+}
+
+static void fill(unsigned char *block, size_t length, unsigned char first)
+{
+    for (size_t i = 0; i < length; i++)
+        block[i] = (unsigned char)(first + i * 7);
+}
+
+static int is_filled(const unsigned char *block, size_t length, unsigned char first)
+{
+    for (size_t i = 0; i < length; i++)
+        if (block[i] != (unsigned char)(first + i * 7))
+            return 0;
+    return 1;
+}
+
+/* What allocators promise, of blocks that come from the pool and of those that do not. */
+static void allocations(int pooled)
+{
+    unsigned char *block, *small = calloc(1, 100), *aligned;
+    void *place = &block;
+    volatile size_t huge = (size_t)1 << 62;
+    CHECK(small && !is_pooled(small));
+    CHECK((block = malloc(200000)) && is_pooled(block) == pooled && malloc_usable_size(block) >= 200000);
+    fill(block, 200000, 1);
+    CHECK((block = realloc(block, 900001)) && is_pooled(block) == pooled && is_filled(block, 200000, 1));
+    CHECK((block = realloc(block, 60)) && !is_pooled(block) && is_filled(block, 60, 1));
+    CHECK((block = realloc(block, 1 << 20)) && is_pooled(block) == pooled && is_filled(block, 60, 1));
+    memset(block, 255, 1 << 20);
+    free(block);
+    CHECK((block = calloc(1024, 1024)));
+    for (size_t i = 0; i < 1 << 20; i++)
+        CHECK(!block[i]);
+    free(block);
+    CHECK((block = realloc(NULL, 150000)) && !realloc(block, 0));
+    CHECK((aligned = aligned_alloc(65536, 65536)) && (uintptr_t)aligned % 65536 == 0);
+    CHECK(is_pooled(aligned) == pooled);
+    free(aligned);
+    CHECK(!posix_memalign(place, 2 << 20, 5 << 20) && (uintptr_t)block % (2 << 20) == 0);
+    free(block);
+    CHECK(posix_memalign(place, 3, 10) == EINVAL && !posix_memalign(place, 64, 10) && !is_pooled(block));
+    free(block);
+    CHECK((block = valloc(5)) && (uintptr_t)block % 4096 == 0);
+    free(block);
+    errno = 0;
+    CHECK(!malloc(huge) && errno == ENOMEM && !calloc(huge, huge));
+    free(small);
+    free(NULL);
+}
+
+/* A child has copies of its own of what was there when it was made, also of what is registered. */
+static void child_of(unsigned char *block, size_t length)
+{
+    int status, told[2], go[2];
+    char word;
+    pid_t child;
+    fill(block, length, 3);
+    CHECK(!pipe(told) && !pipe(go));
+    child = fork();
+    if (!child) {
+        CHECK(read(go[0], &word, 1) == 1);
+        CHECK(!is_pooled(block) && is_filled(block, length, 3));
+        fill(block, length, 77);
+        free(block);
+        CHECK((block = malloc(300000)) && !is_pooled(block));
+        free(block);
+        CHECK(write(told[1], "", 1) == 1);
+        _exit(0);
+    }
+    fill(block, length, 5);
+    CHECK(write(go[1], "", 1) == 1 && read(told[0], &word, 1) == 1 && is_filled(block, length, 5));
+    CHECK(waitpid(child, &status, 0) == child && !status);
+    close(told[0]), close(told[1]), close(go[0]), close(go[1]);
+}
+
+/* Large blocks: registered by their place in the pool, as long as they are. */
+static void buffers(void)
+{
+    int pooled = !getenv("ASAN_OPTIONS") && !getenv("SOFTHCA_BUFFERS");
+    size_t length = 300007;
+    unsigned char *block, *again, *two[2];
+    struct ibv_mr *region, *wide;
+    uintptr_t place;
+    allocations(pooled);
+    fill(data, BYTES, 9);
+    CHECK((block = malloc(length)) && (region = ibv_reg_mr(pd, block + 5, length - 5, 15)));
+    CHECK(!written(region, data + 1, block + 5, BYTES - 1) && is_filled(block + 5, BYTES - 1, 9 + 7));
+    CHECK(!written(region, data, block + length - 10, 10) && is_filled(block + length - 10, 10, 9));
+    child_of(block, length);
+    CHECK(!written(region, data, block + 5, 100) && is_filled(block + 5, 100, 9));
+    for (int i = 0; i < 2; i++)
+        CHECK((two[i] = memalign(4096, 1 << 18)));
+    if (two[1] == two[0] + (1 << 18)) { /* one region may lie in two blocks */
+        CHECK((wide = ibv_reg_mr(pd, two[0] + 9, 1 << 18, 15)));
+        CHECK(!written(wide, data, two[1] - 50, 59) && is_filled(two[1] - 50, 59, 9));
+        CHECK(!ibv_rereg_mr(wide, 1, NULL, two[1], 4096, 0));
+        CHECK(!written(wide, data, two[1] + 96, 4000) && is_filled(two[1] + 96, 4000, 9));
+        CHECK(!ibv_dereg_mr(wide));
+    }
+    /* a block that is freed stays as long as its region: nobody else has it meanwhile */
+    if (pooled) {
+        place = (uintptr_t)block;
+        free(block);
+        CHECK((again = calloc(1, length)) && (uintptr_t)again != place);
+        CHECK(!written(region, data, (void *)(place + 5), 1000));
+        for (size_t i = 0; i < length; i++)
+            CHECK(!again[i]);
+        free(again);
+        CHECK(!ibv_dereg_mr(region));
+        CHECK((again = calloc(1, length)) && (uintptr_t)again == place);
+        for (size_t i = 0; i < length; i++)
+            CHECK(!again[i]);
+        block = again;
+    } else {
+        CHECK(!ibv_dereg_mr(region));
+    }
+    free(block), free(two[0]), free(two[1]);
+}
+
 static void storm(void)
 {
     storming = 1;
@@ -511,7 +747,8 @@ int main(int count, char **words)
         void (*run)(void);
     } cases[] = {{"extended", extended}, {"threads", threads}, {"forks", forks}, {"events", events},
                  {"resets", resets},
-                 {"device_memory", device_memory}, {"advice", advice},
+                 {"device_memory", device_memory}, {"advice", advice}, {"rate_limit", rate_limit},
+                 {"buffers", buffers}, {"allocators", allocators},
                  {"unmapped", unmapped}, {"refusals", refusals}, {"storm", storm}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (count != 2 || strcmp(words[1], cases[i].name))

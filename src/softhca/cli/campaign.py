@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,13 @@ from softhca.simulation.campaign import CampaignError, Local, Tally, run_campaig
 from softhca.simulation.cluster import AddressError, Cluster, parse_address
 from softhca.simulation.minimise import minimise
 from softhca.simulation.runner import ScenarioError, find_scenario, missing
-from softhca.simulation.scenarios import SCENARIOS
+from softhca.simulation.scenarios import QUICK, SCENARIOS
+
+
+def _usual() -> list[str]:
+    """What can run here, and with gates only what is compiled."""
+    names = SCENARIOS if os.environ.get("SOFTHCA_GATES") else QUICK
+    return [name for name in names if not missing(SCENARIOS[name])]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +39,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario",
         nargs="+",
-        default=[name for name, scenario in SCENARIOS.items() if not missing(scenario)],
+        default=_usual(),
         metavar="NAME",
-        help=f"of {', '.join(SCENARIOS)}; all",
+        help=f"of {', '.join(SCENARIOS)}; all, those with gates where SOFTHCA_GATES names compiled ones",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=jobs_number, default=0, metavar="N", help="processes (one a core)")

@@ -18,8 +18,8 @@ def add_explain_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="at the end say on stderr which verbs the program called through pyverbs, which of them are not "
-        "supported or were refused, and what it was told",
+        help="say on stderr whether the program gets an adapter process, and why; at the end which verbs it "
+        "called through pyverbs, which of them are not supported or were refused, and what it was told",
     )
 
 

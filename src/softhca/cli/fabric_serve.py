@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import ipaddress
 import os
 import signal
 import sys
@@ -14,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from softhca.cli.errors import CommandError, UsageError
-from softhca.cli.fabric_topology import add_partitions, add_topology, load_partitions, load_topology
+from softhca.cli.fabric_topology import add_partitions, add_topology, load_fabric, load_partitions
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.cli.run_fabric import FABRIC_VARIABLE
+from softhca.fabric.ethernet.layout import EthernetTopology
+from softhca.fabric.ethernet.plane import EthernetPlane
 from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.topology import TopologyError
 from softhca.fabric.umad_sessions import MOST_SESSIONS, attachment
 from softhca.links.faults import FaultsError
 from softhca.runtime.fabric_commands import link_faults
@@ -25,6 +29,7 @@ from softhca.runtime.fabric_control import ERRORS, ControlError, ask
 from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.fabric_server import FabricServer
 from softhca.runtime.umad_server import DEFAULT_NAME, DEFAULT_PORT
+from softhca.wire.route import V4_MAPPED_PREFIX
 
 if TYPE_CHECKING:
     from softhca.fabric.manager.managed_fabric import ManagedFabric
@@ -55,6 +60,11 @@ def add_parser(parts: Any) -> None:
     add_partitions(parser)
     parser.add_argument(
         "--capture", type=Path, metavar="FILE.pcapng", help="write the packets that adapters send into FILE"
+    )
+    parser.add_argument(
+        "--addresses",
+        metavar="ADDRESS,…",
+        help="of an Ethernet's hosts, port by port in the topology's order (default: loopback addresses)",
     )
     parser.add_argument("--attended", action="store_true", help=argparse.SUPPRESS)
     add_json_option(parser)
@@ -99,9 +109,11 @@ def serve(args: argparse.Namespace) -> int:
     """Serve the fabric until SIGINT or SIGTERM, where it is attended until the end of its input; 0 then."""
     if args.partitions is not None and args.manager is None:
         raise UsageError("--partitions goes with --manager: another manager has a file of its own")
-    plane = MadPlane(load_topology(args.topology))
+    plane = _plane(args)
     start_ns = time.monotonic_ns()
-    managed = None if args.manager is None else _managed(plane, args.manager, args.partitions)
+    managed = None
+    if args.manager is not None and isinstance(plane, MadPlane):
+        managed = _managed(plane, args.manager, args.partitions)
     loop = FabricLoop(plane, lambda: time.monotonic_ns() - start_ns, managed)
     server = FabricServer(loop, args.name, _address(args.listen) if args.listen else None)
     before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -112,7 +124,7 @@ def serve(args: argparse.Namespace) -> int:
         if args.attended:
             _attend(loop)
         elif not args.json:
-            print(_hint(args.name, server.address), flush=True)
+            print(_hint(args.name, server.address, isinstance(plane, EthernetPlane)), flush=True)
         while True:
             loop.turn()
     except _EndedError:
@@ -127,6 +139,32 @@ def serve(args: argparse.Namespace) -> int:
     if not args.attended:
         _report(args, server.counters())
     return 0
+
+
+def _plane(args: argparse.Namespace) -> MadPlane | EthernetPlane:
+    """What carries the packets of the fabric.  UsageError, CommandError."""
+    loaded = load_fabric(args.topology)
+    if not isinstance(loaded, EthernetTopology):
+        if args.addresses:
+            raise UsageError("--addresses goes with an Ethernet: hosts of this fabric have LIDs")
+        return MadPlane(loaded)
+    for name in ("manager", "listen", "partitions"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name} goes with an InfiniBand fabric, and {args.topology} is an Ethernet")
+    try:
+        return EthernetPlane(loaded, [_gid(each) for each in (args.addresses or "").split(",") if each])
+    except TopologyError as error:
+        raise UsageError(f"--addresses: {error}") from None
+
+
+def _gid(text: str) -> bytes:
+    try:
+        address = ipaddress.ip_address(text.strip())
+    except ValueError:
+        raise UsageError(f"--addresses: {text!r} is no address") from None
+    if address.is_multicast or address.is_unspecified:
+        raise UsageError(f"--addresses: {text!r} is no host's address")
+    return address.packed if address.version == 6 else V4_MAPPED_PREFIX + address.packed
 
 
 def _attend(loop: FabricLoop) -> None:
@@ -172,8 +210,10 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _hint(name: str, address: tuple[str, int] | None) -> str:
+def _hint(name: str, address: tuple[str, int] | None, is_ethernet: bool) -> str:
     """What a user must say so that a program meets this fabric."""
+    if is_ethernet:
+        return f"SOFTHCA_DEVICES=softhca0=fabric:{name} softhca devinfo"
     found = [each for pattern in LIBRARIES for each in sorted(Path("/").glob(pattern))]
     where = f"LD_PRELOAD={found[0] if found else 'libumad2sim.so'}"
     if address is not None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softhca.cli.errors import CommandError, UsageError
+from softhca.fabric.ethernet.layout import EthernetTopology
+from softhca.fabric.ethernet_yaml import read_fabric
 from softhca.fabric.generators import GENERATORS, generate
 from softhca.fabric.topology import Topology, TopologyError
 from softhca.fabric.topology_file import MAX_BYTES, read_ibnetdiscover
-from softhca.fabric.topology_yaml import read_yaml
 
 if TYPE_CHECKING:
     from softhca.fabric.manager.partitions import Partition
@@ -29,8 +30,19 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
 
 
 def load_topology(text: str) -> Topology:
-    """The topology of a file or generator.  CommandError: the file cannot be read or is none; UsageError:
-    the generator cannot make it.
+    """As `load_fabric`, of an InfiniBand fabric.  UsageError: it is an Ethernet."""
+    found = load_fabric(text)
+    if isinstance(found, EthernetTopology):
+        raise UsageError(
+            f"{text} is an Ethernet, which has no LIDs and no manager",
+            "softhca run --link fabric:FILE and softhca fabric serve take it",
+        )
+    return found
+
+
+def load_fabric(text: str) -> Topology | EthernetTopology:
+    """The fabric, of either kind, of a file or generator.  CommandError: the file cannot be read or is none;
+    UsageError: the generator cannot make it.
     """
     kind, colon, rest = text.partition(":")
     if kind in GENERATORS and not Path(text).exists():
@@ -47,7 +59,7 @@ def load_topology(text: str) -> Topology:
         raise CommandError(f"{path}: {error.strerror}") from None
     try:
         content = data.decode()
-        return read_yaml(content) if path.suffix in YAML_ENDINGS else read_ibnetdiscover(content)
+        return read_fabric(content) if path.suffix in YAML_ENDINGS else read_ibnetdiscover(content)
     except UnicodeDecodeError:
         raise CommandError(f"{path}: no text") from None
     except TopologyError as error:

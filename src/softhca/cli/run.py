@@ -24,9 +24,9 @@ from softhca.cli.fault_reports import add_faults_option, faults_variables, print
 from softhca.cli.keeper import DONE, MARK_VARIABLE
 from softhca.cli.launch import command_line, devices_of_copies, environment, prepare, with_sockets
 from softhca.cli.merge import merge_captures
-from softhca.cli.native_programs import preloaded, wants_devices
+from softhca.cli.native_programs import decide, obstacle, preloaded
 from softhca.cli.roles import SAME_HOST, number
-from softhca.cli.shared_adapters import served, shares_devices
+from softhca.cli.shared_adapters import ADAPTER, served, shares_devices
 
 GRACE_S = 5.0
 
@@ -90,16 +90,17 @@ def run(args: argparse.Namespace) -> int:
     try:
         with _termination():
             fabric = None
+            addresses: Sequence[str] = ()
             if args.link.startswith(run_fabric.PREFIX):
                 fabric = run_fabric.plan(args.link, args.copies, os.environ, args.fabric_name)
-                devices, peers = fabric.devices, run_fabric.addresses(args.copies)
+                devices, (peers, addresses) = fabric.devices, fabric.peers()
             else:
                 devices, peers = devices_of_copies(
                     os.environ.get("SOFTHCA_DEVICES", ""), args.copies, SAME_HOST.get(args.link)
                 )
             mark = secrets.token_hex(8)
             with _kept_folder(mark) as place:
-                return _run_in(place, args, program, devices, peers, mark, fabric)
+                return _run_in(place, args, program, devices, peers, mark, fabric, addresses)
     except Terminated as termination:
         return termination.status
     except KeyboardInterrupt:
@@ -114,11 +115,14 @@ def _run_in(
     peers: Sequence[str],
     mark: str,
     fabric: run_fabric.RunFabric | None,
+    addresses: Sequence[str],
 ) -> int:
     """Run the copies with a folder of their own."""
     captures, reports = place / "captures", place / "faults"
     captures.mkdir()
-    shared = shares_devices(os.environ, wants_devices(program))
+    decision = decide(program)
+    shared = shares_devices(os.environ, decision.wanted)
+    _tell(args.explain, decision.reason, shared)
     prepare(place, devices, os.environ.get("PATH", os.defpath), shared)
     folder = captures if args.capture and fabric is None else None
     environments = [
@@ -135,8 +139,8 @@ def _run_in(
     with ExitStack() as stack:
         if fabric is not None:
             own = os.environ | {MARK_VARIABLE: mark}
-            files = args.capture, args.partitions
-            stack.enter_context(run_fabric.served(fabric, args.link, place, own, *files))
+            given = args.capture, args.partitions, addresses
+            stack.enter_context(run_fabric.served(fabric, args.link, place, own, *given))
         if shared:
             stack.enter_context(served(environments, mark, place))
         for each in environments if shared else ():
@@ -148,6 +152,19 @@ def _run_in(
         count = merge_captures(sorted(captures.iterdir()), args.capture)
         _log.info("%d packets in %s", count, args.capture)
     return status
+
+
+def _tell(explain: bool, reason: str, shared: bool) -> None:
+    """Say what the program gets, and why: in the log, and on stderr where that was asked for."""
+    given = "an adapter process for each device, and libibverbs preloaded" if shared else "adapters inside"
+    variable = os.environ.get(ADAPTER, "")
+    said = [f"{given}: {ADAPTER}={variable} says so" if variable else f"{given}: {reason}"]
+    if shared:
+        said += filter(None, [obstacle()])
+    for line in said:
+        _log.info("%s", line)
+        if explain:
+            print(f"softhca run: {line}", file=sys.stderr)
 
 
 @contextmanager

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.errors import UsageError
 from softhca.cli.launch import free_loopback_addresses
 from softhca.cli.roles import SAME_HOST
+from softhca.cli.served_process import served_process
 from softhca.links.fabric_messages import socket_name
 from softhca.runtime.listening_name import is_taken
 from softhca.runtime.specification import DeviceSpecificationError, parse
 
 if TYPE_CHECKING:
+    from softhca.fabric.ethernet.layout import EthernetTopology
     from softhca.fabric.topology import Topology
 
 PREFIX = "fabric:"
@@ -26,8 +26,6 @@ DEFAULT_NAME = "sim"
 """What libumad2sim's programs look for, too."""
 FABRIC_VARIABLE = "SOFTHCA_FABRIC"
 """The name of the fabric whose host a program is."""
-END_S = 10.0
-"""A fabric's process that does not end within so long is killed."""
 
 
 class _Links(tuple[str, ...]):
@@ -45,13 +43,16 @@ LINKS = _Links((*SAME_HOST, PREFIX))
 @dataclass(frozen=True)
 class RunFabric:
     """A fabric that is served under ``name``; ``hosts`` are the names of the copies' nodes, ``manager`` that
-    of the node where the manager is: a switch if there is one, so that no host's link takes it away.
-    ``ports`` are each host's ports that have a link."""
+    of the node where the manager is: a switch if there is one, so that no host's link takes it away; an
+    Ethernet has none.  ``ports`` are each host's ports that have a link; ``options`` what devices are made
+    with."""
 
     name: str
     hosts: tuple[str, ...]
     manager: str
     ports: tuple[tuple[int, ...], ...]
+    is_ethernet: bool = False
+    options: str = ""
 
     @property
     def devices(self) -> list[str]:
@@ -59,13 +60,24 @@ class RunFabric:
         return [
             "softhca0=" + "+".join(
                 f"fabric:{self.name}/{host}" + (f"[{port}]" if len(ports) > 1 else "") for port in ports
-            )
+            ) + self.options
             for host, ports in zip(self.hosts, self.ports, strict=True)
         ]  # fmt: skip
 
+    def peers(self) -> tuple[list[str], list[str]]:
+        """Addresses by which copies find each other, on loopback, and those of an Ethernet's hosts, port by
+        port: a copy's is that of its first port."""
+        if not self.is_ethernet:
+            return free_loopback_addresses(len(self.hosts)), []
+        free = free_loopback_addresses(sum(map(len, self.ports)))
+        firsts = [sum(map(len, self.ports[:rank])) for rank in range(len(self.hosts))]
+        return [free[first] for first in firsts], free
+
     def variables(self, rank: int) -> dict[str, str]:
-        """What a copy finds in its environment besides: tools of libibumad are at its host, too."""
-        return {FABRIC_VARIABLE: self.name, "IBSIM_SOCKNAME": self.name, "SIM_HOST": self.hosts[rank]}
+        """What a copy finds in its environment besides: tools of libibumad are at its host, too, where they
+        can be."""
+        found = {FABRIC_VARIABLE: self.name, "SIM_HOST": self.hosts[rank]}
+        return found if self.is_ethernet else found | {"IBSIM_SOCKNAME": self.name}
 
 
 def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "") -> RunFabric:
@@ -79,24 +91,30 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
             "--link fabric gives every copy its device: SOFTHCA_DEVICES must not be set",
             "unset SOFTHCA_DEVICES",
         )
-    from softhca.cli.fabric_topology import load_topology
+    from softhca.cli.fabric_topology import load_fabric
+    from softhca.fabric.topology import Topology
 
     text = text.removeprefix(PREFIX)
     if not text:
         raise UsageError("which fabric?  --link fabric:TOPOLOGY, as in fabric:fat-tree:radix=4")
-    topology = load_topology(text)
+    loaded = load_fabric(text)
+    topology = loaded if isinstance(loaded, Topology) else loaded.topology
     hosts = _linked_hosts(topology)
     if copies > len(hosts):
         raise UsageError(f"{copies} copies, and {text} has {len(hosts)} hosts with a link")
     switches = [topology.nodes[index].name for index in topology.switches]
     found = RunFabric(name or _free_name(), tuple(hosts)[:copies], (switches or list(hosts))[0],
-                      tuple(hosts.values())[:copies])  # fmt: skip
+                      tuple(hosts.values())[:copies], loaded is not topology, _options(loaded))  # fmt: skip
     try:
         for device in found.devices:
             parse(device)
     except DeviceSpecificationError as error:
         raise UsageError(str(error).removeprefix("SOFTHCA_DEVICES: ")) from None
     return found
+
+
+def _options(loaded: Topology | EthernetTopology) -> str:
+    return "?congestion=dcqcn" if getattr(loaded, "congestion", False) else ""
 
 
 def _linked_hosts(topology: Topology) -> dict[str, tuple[int, ...]]:
@@ -115,11 +133,6 @@ def _free_name() -> str:
     return f"{DEFAULT_NAME}-{os.getpid()}" if taken else DEFAULT_NAME
 
 
-def addresses(copies: int) -> list[str]:
-    """Loopback addresses by which copies may meet beside the fabric."""
-    return free_loopback_addresses(copies)
-
-
 @contextlib.contextmanager
 def served(
     fabric: RunFabric,
@@ -128,37 +141,19 @@ def served(
     environment: Mapping[str, str],
     capture: Path | None = None,
     partitions: Path | None = None,
+    addresses: Sequence[str] = (),
 ) -> Iterator[None]:
     """While the block runs, the fabric's process does: its manager has brought it up before.  It ends with
-    the block, or with this process, whose end of its input closes.  CommandError: it cannot be.
+    the block, or with this process, whose end of its input closes.  ``addresses``: of an Ethernet's first
+    hosts.  CommandError: it cannot be.
     """
-    command = [sys.executable, "-P", "-m", "softhca", "fabric", "serve", topology.removeprefix(PREFIX)]
-    command += ["--name", fabric.name, f"--manager={fabric.manager}", "--attended"]
+    words = ["softhca", "fabric", "serve", topology.removeprefix(PREFIX), "--name", fabric.name]
+    words += ["--attended"] if fabric.is_ethernet else [f"--manager={fabric.manager}", "--attended"]
+    if addresses:
+        words += ["--addresses", ",".join(addresses)]
     if capture is not None:
-        command += ["--capture", str(capture)]
+        words += ["--capture", str(capture)]
     if partitions is not None:
-        command += ["--partitions", str(partitions)]
-    said = place / "fabric"
-    with said.open("w") as errors:
-        process = subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-            text=True, start_new_session=True,
-        )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != "ready\n":
-            process.wait()
-            reason = said.read_text().strip().removeprefix("softhca: ")
-            raise CommandError(f"no fabric: {reason or 'its process has ended'}")
+        words += ["--partitions", str(partitions)]
+    with served_process(words, environment, place / "fabric", "fabric"):
         yield
-        sys.stderr.write(said.read_text())
-    finally:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()

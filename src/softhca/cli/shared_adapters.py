@@ -8,18 +8,15 @@ in as many processes as it likes, as with a NIC.
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from softhca.cli.errors import CommandError
+from softhca.cli.served_process import served_process
 from softhca.runtime import listening_name
-from softhca.runtime.specification import DeviceSpecification, parse
+from softhca.runtime.specification import parse
 
 ADAPTER = "SOFTHCA_ADAPTER"
-END_S = 10.0
-"""An adapter process that does not end within so long is killed."""
+MODULE = "softhca.runtime.process_main"
 
 
 def shares_devices(environment: Mapping[str, str], needs_process: bool = False) -> bool:
@@ -46,43 +43,11 @@ def served(environments: Sequence[dict[str, str]], mark: str, place: Path) -> It
                 if device.kind != "unix" and not (name and listening_name.is_taken(name)):
                     socket = name or f"@softhca-run-{mark}-{rank}-{device.name}"
                     said = place / f"adapter-{rank}-{device.name}"
-                    stack.enter_context(_adapter(device, socket, environment, said))
+                    process = [MODULE, str(device), "--listen", socket, "--stay"]
+                    what = f"adapter process for {device.name}"
+                    stack.enter_context(served_process(process, environment, said, what))
                     words.append(f"{device.name}=unix:{socket}")
                 else:
                     words.append(str(device))
             environment["SOFTHCA_DEVICES"] = ",".join(words)
         yield
-
-
-@contextlib.contextmanager
-def _adapter(
-    device: DeviceSpecification, socket: str, environment: Mapping[str, str], said: Path
-) -> Iterator[None]:
-    """An adapter process; it ends with the block, or with this process, whose end of its input closes."""
-    command = [sys.executable, "-P", "-m", "softhca.runtime.process_main", str(device), "--listen", socket]
-    with said.open("w") as errors:
-        process = subprocess.Popen(
-            [*command, "--stay"],
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != "ready\n":
-            reason = said.read_text().strip().removeprefix("softhca: ")
-            raise CommandError(f"no adapter process for {device.name}: {reason or 'it has ended'}")
-        yield
-        sys.stderr.write(said.read_text())
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()

@@ -5,13 +5,18 @@
 
 #define YIELD_AFTER 32 /* empty polls in a row: then who polls leaves the processor to those that work */
 
-static int fill_command(struct ring *ring, uint32_t entries, struct host *host)
+static int fill_command(struct ring *ring, uint32_t entries, struct host *host, struct ibv_pd *parent)
 {
-    return host_make_ring(host, ring, entries, (uint64_t)entries * sizeof(struct softhca_cqe));
+    int error = host_make_ring(host, ring, entries, (uint64_t)entries * sizeof(struct softhca_cqe));
+    if (!error)
+        error = lend_ring(parent, ring, RING_OF_CQ);
+    if (error)
+        host_free_ring(host, ring);
+    return error;
 }
 
 struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_context,
-                          struct ibv_comp_channel *channel)
+                          struct ibv_comp_channel *channel, struct ibv_pd *parent)
 {
     struct context *context = CONTEXT(base);
     struct softhca_create_cq fields = {.entries = entries, .frames_count = 1};
@@ -21,7 +26,7 @@ struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_c
     int error;
     if (!cq)
         return failed(ENOMEM);
-    error = fill_command(&cq->ring, entries, context->host);
+    error = fill_command(&cq->ring, entries, context->host, parent);
     if (!error) {
         fields.body_bytes = cq->ring.body_bytes;
         fields.frames = &cq->ring.run;
@@ -33,6 +38,7 @@ struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_c
         free(cq);
         return failed(error);
     }
+    cq->parent = parent;
     seen = &cq->ex.base;
     seen->context = base;
     seen->channel = channel;
@@ -55,7 +61,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *base, int entries, void 
 {
     if (entries < 1 || vector < 0 || vector >= base->num_comp_vectors)
         return failed(EINVAL);
-    return (struct ibv_cq *)make_cq(base, (uint32_t)entries, cq_context, channel);
+    return (struct ibv_cq *)make_cq(base, (uint32_t)entries, cq_context, channel, NULL);
 }
 
 EXPORT int ibv_resize_cq(struct ibv_cq *base, int entries)
@@ -68,7 +74,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *base, int entries)
     int error;
     if (entries < 1)
         return said(EINVAL);
-    error = fill_command(&ring, (uint32_t)entries, host);
+    error = fill_command(&ring, (uint32_t)entries, host, cq->parent);
     if (error)
         return said(error);
     fields.body_bytes = ring.body_bytes;

@@ -1,4 +1,5 @@
 /* Devices of SOFTHCA_DEVICES that are adapter processes, contexts, and what is asked of ports. */
+#include "buffers.h"
 #include "library.h"
 
 #include <stdio.h>
@@ -227,6 +228,8 @@ struct ibv_context *open_context(struct device *device)
     }
     set_ops(context);
     learn_port(context);
+    if (softhca_buffers_open)
+        softhca_buffers_open();
     pthread_mutex_lock(&all);
     context->next = contexts;
     contexts = context;

@@ -1,7 +1,16 @@
-/* Memory of the device, which stands in the attachment's shared memory, and regions over it. */
+/* Memory of the device: sealed memfds that the adapter holds, and other processes import; regions over it. */
 #include "library.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #define UNIT 4 /* bytes of a copy's step */
+
+static size_t pages_of(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE;
+}
 
 static struct dm *dm_of(struct ibv_dm *base)
 {
@@ -44,10 +53,45 @@ static int take_bytes(struct context *context, size_t more, size_t less)
 
 static void end_memory(struct dm *dm)
 {
-    if (dm->run.first)
-        host_free_pages(HOST(dm->dm.context), &dm->run);
-    else
-        free(dm->memory);
+    if (dm->descriptor >= 0)
+        close(dm->descriptor);
+    if (dm->memory)
+        munmap(dm->memory, pages_of(dm->length) * PAGE);
+}
+
+/* A sealed memfd of its own, which other processes may be given; errno. */
+static int make_memory(struct dm *dm)
+{
+    size_t bytes = pages_of(dm->length) * PAGE;
+    dm->descriptor = memfd_create("softhca-dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (dm->descriptor < 0 || ftruncate(dm->descriptor, (off_t)bytes)
+        || fcntl(dm->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+        return ENOMEM;
+    dm->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, dm->descriptor, 0);
+    if (dm->memory != MAP_FAILED)
+        return 0;
+    dm->memory = NULL;
+    return ENOMEM;
+}
+
+/* Have the adapter hold it, under a number; errno. */
+static int pass_memory(struct host *host, struct dm *dm)
+{
+    struct softhca_alloc_dm fields = {.length = dm->length};
+    struct softhca_alloc_dm_reply reply;
+    int error = host_pass_descriptor(host, dm->descriptor, &fields.descriptor);
+    if (!error)
+        CALL(host, error, alloc_dm, &fields, &reply);
+    if (!error)
+        dm->dm.handle = reply.dm;
+    return error;
+}
+
+static void set_up(struct dm *dm, struct ibv_context *base)
+{
+    dm->dm.context = base;
+    dm->dm.memcpy_to_dm = copy_to;
+    dm->dm.memcpy_from_dm = copy_from;
 }
 
 static struct ibv_dm *alloc_dm(struct ibv_context *base, struct ibv_alloc_dm_attr *attr)
@@ -61,32 +105,99 @@ static struct ibv_dm *alloc_dm(struct ibv_context *base, struct ibv_alloc_dm_att
     if (error)
         return failed(error);
     dm = calloc(1, sizeof *dm);
-    if (dm) {
-        dm->length = attr->length;
-        /* a forked child, which has lost its parent's attachment, may still copy */
-        dm->memory = context->host->dead ? aligned_alloc(PAGE, (attr->length + PAGE - 1) / PAGE * PAGE)
-                                         : host_make_pages(context->host, &dm->run, attr->length);
-    }
-    if (!dm || !dm->memory) {
-        free(dm);
+    if (!dm) {
         take_bytes(context, 0, attr->length);
         return failed(ENOMEM);
     }
-    if (!dm->run.first)
-        memset(dm->memory, 0, attr->length);
-    dm->dm = (struct ibv_dm){.context = base, .memcpy_to_dm = copy_to, .memcpy_from_dm = copy_from,
-                             .handle = dm->run.first};
+    dm->length = attr->length;
+    error = make_memory(dm);
+    /* a forked child, which has lost its parent's attachment, may still copy */
+    if (!error && !context->host->dead)
+        error = pass_memory(context->host, dm);
+    if (error) {
+        end_memory(dm);
+        free(dm);
+        take_bytes(context, 0, attr->length);
+        return failed(error);
+    }
+    set_up(dm, base);
     return &dm->dm;
 }
 
 static int free_dm(struct ibv_dm *base)
 {
     struct dm *dm = dm_of(base);
+    struct softhca_free_dm fields = {.dm = base->handle};
+    int error = 0;
+    if (dm->imported)
+        return said(EINVAL);
     if (__atomic_load_n(&dm->users, __ATOMIC_SEQ_CST))
         return said(EBUSY);
+    if (base->handle && !HOST(base->context)->dead)
+        TELL(HOST(base->context), error, free_dm, &fields);
+    if (error && !HOST(base->context)->dead)
+        return said(error);
     end_memory(dm);
     take_bytes(CONTEXT(base->context), 0, dm->length);
     free(dm);
+    return 0;
+}
+
+EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *base, uint32_t handle)
+{
+    struct dm *dm = calloc(1, sizeof *dm);
+    size_t length = 0;
+    int error;
+    if (!dm)
+        return failed(ENOMEM);
+    error = host_take_memory(HOST(base), handle, &dm->descriptor, &length);
+    if (!error) {
+        dm->length = length;
+        dm->memory = mmap(NULL, pages_of(length) * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, dm->descriptor, 0);
+        if (dm->memory == MAP_FAILED) {
+            close(dm->descriptor);
+            error = ENOMEM;
+        }
+    }
+    if (error) {
+        free(dm);
+        return failed(error);
+    }
+    set_up(dm, base);
+    dm->dm.handle = handle;
+    dm->imported = 1;
+    return &dm->dm;
+}
+
+EXPORT void ibv_unimport_dm(struct ibv_dm *base)
+{
+    struct dm *dm = dm_of(base);
+    if (!dm->imported)
+        return;
+    end_memory(dm);
+    free(dm);
+}
+
+/* Make the memory an arena of the adapter's, which has not to reach this process for it; errno. */
+static int attach_memory(struct host *host, const struct dm *dm, struct softhca_run *run)
+{
+    struct softhca_attach_arena fields = {.memory = SOFTHCA_MEMORY_PASSED,
+                                          .pages = (uint32_t)pages_of(dm->length)};
+    uint32_t number = 0;
+    int error = host_pass_descriptor(host, dm->descriptor, &number);
+    if (error)
+        return error;
+    fields.address = number;
+    fields.slot = host_take_slots(host, 1); /* all device memory fits into one */
+    if (!fields.slot)
+        return ENOMEM;
+    TELL(host, error, attach_arena, &fields);
+    if (error) {
+        host_give_slots(host, fields.slot, 1);
+        return error;
+    }
+    run->first = fields.slot * SOFTHCA_SLOT_PAGES;
+    run->count = fields.pages;
     return 0;
 }
 
@@ -95,7 +206,7 @@ static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *base, uint64_t
                                 unsigned access)
 {
     struct dm *dm = dm_of(base);
-    struct softhca_run run;
+    struct softhca_run run = {0, 0};
     struct softhca_reg_mr fields = {.pd = pd->handle, .length = length, .zero_based = 1, .frames = &run,
                                     .frames_count = 1};
     struct softhca_reg_mr_reply reply = {0, 0}; /* no bytes: no key that requests could name */
@@ -106,17 +217,24 @@ static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *base, uint64_t
         return failed(EOPNOTSUPP);
     if (is_outside(dm, offset, length) || pd->context != base->context)
         return failed(EINVAL);
-    if (!dm->run.first)
+    if (!dm->dm.handle)
         return failed(EIO);
     mr = calloc(1, sizeof *mr);
     if (!mr)
         return failed(ENOMEM);
-    run.first = dm->run.first + (uint32_t)(offset / PAGE);
-    run.count = (uint32_t)((offset % PAGE + length + PAGE - 1) / PAGE);
     fields.access = access;
     fields.page_offset = (uint32_t)(offset % PAGE);
-    if (length)
-        CALL(HOST(pd->context), error, reg_mr, &fields, &reply);
+    if (length) {
+        error = attach_memory(HOST(pd->context), dm, &run);
+        mr->slot = run.first;
+        mr->pages = run.count;
+        run.first += (uint32_t)(offset / PAGE);
+        run.count = (uint32_t)pages_of(offset % PAGE + length);
+        if (!error)
+            CALL(HOST(pd->context), error, reg_mr, &fields, &reply);
+        if (error && mr->slot)
+            detach_pages(HOST(pd->context), mr->slot, mr->pages);
+    }
     if (error) {
         free(mr);
         return failed(error);

@@ -26,7 +26,10 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *base, struct ibv_cq_in
         return failed(EOPNOTSUPP);
     if (attr->comp_vector >= (uint32_t)base->num_comp_vectors)
         return failed(EINVAL);
-    cq = make_cq(base, attr->cqe, attr->cq_context, attr->channel);
+    if (attr->comp_mask & 2 && !attr->parent_domain)
+        return failed(EINVAL);
+    cq = make_cq(base, attr->cqe, attr->cq_context, attr->channel,
+                 attr->comp_mask & 2 ? attr->parent_domain : NULL);
     if (cq)
         cq_set_extended(CQ(cq), attr->wc_flags);
     return cq;
@@ -63,7 +66,7 @@ static int dealloc_td(struct ibv_td *td)
 
 static struct ibv_pd *alloc_parent_domain(struct ibv_context *base, struct ibv_parent_domain_init_attr *attr)
 {
-    const uint32_t known = 3; /* ALLOCATORS, PD_CONTEXT: an adapter process reaches shared memory alone */
+    const uint32_t known = 3; /* ALLOCATORS, PD_CONTEXT */
     struct pd *parent;
     if (attr->comp_mask & ~known)
         return failed(EOPNOTSUPP);
@@ -74,6 +77,12 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *base, struct ibv_p
     parent->original = (struct pd *)attr->pd;
     parent->pd.context = base;
     parent->pd.handle = attr->pd->handle;
+    if (attr->comp_mask & 1) {
+        parent->alloc = (__typeof__(parent->alloc))attr->alloc;
+        parent->free = (__typeof__(parent->free))attr->free;
+    }
+    if (attr->comp_mask & 2)
+        parent->pd_context = attr->pd_context;
     __atomic_fetch_add(&parent->original->users, 1, __ATOMIC_SEQ_CST);
     return &parent->pd;
 }
@@ -135,6 +144,7 @@ void set_extended_ops(struct verbs_front *front)
     front->create_qp_ex = create_qp_ex;
     front->create_srq_ex = make_srq;
     front->get_srq_num = get_srq_num;
+    front->modify_qp_rate_limit = modify_rate_limit;
     front->open_xrcd = open_xrcd;
     front->close_xrcd = close_xrcd;
     front->alloc_td = alloc_td;

@@ -113,6 +113,8 @@ int host_make_ring(struct host *host, struct ring *ring, uint32_t entries, uint6
 
 void host_free_ring(struct host *host, struct ring *ring)
 {
+    if (ring->end_loan)
+        ring->end_loan(ring->loan);
     if (ring->run.first)
         give_pages(host, ring->run.first, ring->run.count);
     memset(ring, 0, sizeof *ring);
@@ -225,6 +227,35 @@ int host_pass_descriptor(struct host *host, int descriptor, uint32_t *number)
     return error;
 }
 
+/* The end of a command whose answer brings a descriptor: unlocks, closes what came with a failure. */
+static int descriptor_taken(struct host *host, int cancel_state, int error, const int *descriptor)
+{
+    if (!error && *descriptor < 0)
+        error = EPROTO;
+    unlock_commands(host, cancel_state);
+    if (error && *descriptor >= 0)
+        close(*descriptor);
+    return error;
+}
+
+int host_take_memory(struct host *host, uint32_t dm, int *descriptor, size_t *length)
+{
+    struct softhca_message_memory fields = {.dm = dm};
+    struct softhca_message_memory_answer answer;
+    int error, cancel_state;
+    *descriptor = -1;
+    lock_commands(host, &cancel_state);
+    error = host->dead;
+    if (!error)
+        error = ask_with(host, softhca_encode_message_memory(host->out, sizeof host->out, &fields), NULL, descriptor);
+    if (!error)
+        error = decoded(softhca_decode_message_memory_answer(host->in, host->in_bytes, &answer));
+    error = descriptor_taken(host, cancel_state, error, descriptor);
+    if (!error)
+        *length = (size_t)answer.length;
+    return error;
+}
+
 /* Attaching */
 
 static int connect_to(const char *path)
@@ -332,6 +363,7 @@ struct host *host_attach(const char *path)
     host->memfd = host->wake = -1;
     pthread_mutex_init(&host->allocating, NULL);
     pthread_mutex_init(&host->commanding, NULL);
+    pthread_mutex_init(&host->pooling, NULL);
     host->control = connect_to(path);
     error = host->control < 0 ? errno : make_memory(host);
     if (!error) {
@@ -371,6 +403,7 @@ void host_detach(struct host *host)
     free(host->slots.words);
     pthread_mutex_destroy(&host->allocating);
     pthread_mutex_destroy(&host->commanding);
+    pthread_mutex_destroy(&host->pooling);
     free(host);
 }
 
@@ -468,11 +501,7 @@ int host_open_channel(struct host *host, int asynchronous, uint32_t *number, int
                          descriptor);
     if (!error)
         error = decoded(softhca_decode_message_channel_answer(host->in, host->in_bytes, &answer));
-    if (!error && *descriptor < 0)
-        error = EPROTO;
-    unlock_commands(host, cancel_state);
-    if (error && *descriptor >= 0)
-        close(*descriptor);
+    error = descriptor_taken(host, cancel_state, error, descriptor);
     if (!error)
         *number = answer.channel;
     return error;

@@ -42,6 +42,8 @@ struct ring {
     uint64_t tail, head;
     struct softhca_run run;
     int broken;
+    void *loan;                /* where others hold its pages too: what is told when they become free */
+    void (*end_loan)(void *);
 };
 
 struct bitmap {
@@ -56,7 +58,9 @@ struct host {
     struct softhca_doorbells *doorbells;
     struct ring commands, replies, events;
     struct bitmap pages, slots;
-    pthread_mutex_t allocating, commanding;
+    pthread_mutex_t allocating, commanding, pooling;
+    uint32_t pool;        /* the first frame of the program's large blocks (buffers.h); 0: they have none */
+    int pool_tried;
     uint32_t tag, in_bytes;
     int foreign;          /* errno that keeps the adapter from this process's own memory */
     atomic_int dead;      /* errno of every later call; 0: alive */
@@ -88,6 +92,8 @@ int host_exchange(struct host *host, size_t bytes);
 int host_open_channel(struct host *host, int asynchronous, uint32_t *number, int *descriptor);
 /* Pass the adapter a descriptor; commands name it by `number`; errno. */
 int host_pass_descriptor(struct host *host, int descriptor, uint32_t *number);
+/* Device memory of a context that is imported: a new descriptor of it, and its bytes; errno. */
+int host_take_memory(struct host *host, uint32_t dm, int *descriptor, size_t *length);
 /* Whether the adapter is gone, asking the kernel. */
 int host_check(struct host *host);
 

@@ -8,9 +8,9 @@
 #define EXPORT __attribute__((visibility("default")))
 #define OF(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 #define BUCKETS 256
-#define OPTIONAL_ACCESS 0x3ff00000u /* rights that mean nothing here */
+#define OPTIONAL_ACCESS 0x3ff00080u /* rights that mean nothing here: huge pages are hints, too */
 #define DM_ACCESS 0x2fu             /* of regions over device memory: local, remote, from 0 on */
-#define MAX_DM_BYTES (1u << 20)     /* of a context, as for programs in Python */
+#define MAX_DM_BYTES SOFTHCA_MAX_DM_BYTES
 
 struct device {
     struct ibv_device device;
@@ -55,14 +55,17 @@ struct pd {
     struct ibv_pd pd;
     struct pd *original;       /* of a parent domain: the domain that it stands for */
     uint32_t users;
+    void *(*alloc)(struct ibv_pd *, void *, size_t, size_t, uint64_t); /* a parent domain's own, or none */
+    void (*free)(struct ibv_pd *, void *, void *, uint64_t);
+    void *pd_context;
 };
 
 struct dm {
     struct ibv_dm dm;
-    struct softhca_run run;    /* first 0: not in shared memory, so never registered */
-    unsigned char *memory;
+    unsigned char *memory;     /* of `descriptor`, a memfd; handle 0: the adapter does not know it */
     size_t length;
     uint32_t users;            /* regions over it */
+    int descriptor, imported;
 };
 
 struct mr {
@@ -73,6 +76,8 @@ struct mr {
     uint32_t slot, pages;
     uint32_t access;
 };
+
+enum { RING_OF_QP = 1, RING_OF_SRQ = 4, RING_OF_CQ = 5 }; /* what allocators are told */
 
 struct drop {
     uint32_t qp_num;
@@ -85,6 +90,7 @@ struct cq {
     struct ring ring;
     spinlock lock;
     struct drop *drops;
+    struct ibv_pd *parent;     /* whose allocators it stands in */
     uint32_t drop_count, misses;
     uint32_t comp_events_got, async_events_got;
     uint64_t wc_flags;
@@ -159,10 +165,13 @@ void table_remove(struct context *context, struct table *table, struct numbered 
 void *table_find(struct table *table, uint32_t number);
 
 struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_context,
-                          struct ibv_comp_channel *channel);
+                          struct ibv_comp_channel *channel, struct ibv_pd *parent);
+/* Have a parent domain's allocator, where there is one, hold a ring that was made; errno. */
+int lend_ring(struct ibv_pd *base, struct ring *ring, uint64_t kind);
 void cq_set_extended(struct cq *cq, uint64_t wc_flags);
 void qp_retire(struct qp *qp, const struct softhca_cqe *cqe);
 void cq_drop(struct cq *cq, uint32_t qp_num);
+int modify_rate_limit(struct ibv_qp *base, const void *attr);
 int poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc);
 int req_notify_cq(struct ibv_cq *base, int solicited_only);
 
@@ -191,6 +200,7 @@ void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint
                         uint32_t got);
 
 void set_extended_ops(struct verbs_front *front);
+void detach_pages(struct host *host, uint32_t first, uint32_t pages);
 void set_memory_ops(struct verbs_front *front);
 int advise_mr(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *list, uint32_t count);
 int query_device_ex(struct ibv_context *base, const void *input, struct ibv_device_attr_ex *attr,

@@ -1,4 +1,5 @@
 /* Protection domains, memory regions, windows, address handles. */
+#include "buffers.h"
 #include "library.h"
 
 #include <arpa/inet.h>
@@ -27,7 +28,9 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *base)
     struct pd *pd = (struct pd *)base;
     struct softhca_dealloc_pd fields = {.pd = base->handle};
     int error = 0;
-    if (pd->original) {
+    if (pd->original && __atomic_load_n(&pd->users, __ATOMIC_SEQ_CST)) {
+        error = EBUSY; /* queues stand in what its allocators gave */
+    } else if (pd->original) {
         __atomic_fetch_sub(&pd->original->users, 1, __ATOMIC_SEQ_CST);
     } else if (__atomic_load_n(&pd->users, __ATOMIC_SEQ_CST)) {
         error = EBUSY;
@@ -64,13 +67,65 @@ static int attach_pages(struct host *host, uint64_t address, size_t length, stru
     return error;
 }
 
-static void detach_pages(struct host *host, uint32_t first, uint32_t pages)
+void detach_pages(struct host *host, uint32_t first, uint32_t pages)
 {
     struct softhca_detach_arena fields = {.slot = first / SOFTHCA_SLOT_PAGES, .pages = pages};
     int error;
     TELL(host, error, detach_arena, &fields);
     if (!error)
         host_give_slots(host, fields.slot, (pages + SOFTHCA_SLOT_PAGES - 1) / SOFTHCA_SLOT_PAGES);
+}
+
+/* Have the adapter map the pool of the program's large blocks, once; the first of its frames, 0: it does not. */
+static uint32_t attach_pool(struct host *host, int descriptor)
+{
+    struct softhca_attach_arena fields = {.memory = SOFTHCA_MEMORY_PASSED,
+                                          .pages = (uint32_t)(BUFFERS_BYTES / PAGE)};
+    uint32_t slots = fields.pages / SOFTHCA_SLOT_PAGES, number;
+    int error;
+    pthread_mutex_lock(&host->pooling);
+    if (!host->pool_tried) {
+        host->pool_tried = 1;
+        fields.slot = host_take_slots(host, slots);
+        error = fields.slot ? host_pass_descriptor(host, descriptor, &number) : ENOMEM;
+        if (!error) {
+            fields.address = number;
+            TELL(host, error, attach_arena, &fields);
+        }
+        if (!error)
+            host->pool = fields.slot * SOFTHCA_SLOT_PAGES;
+        else if (fields.slot)
+            host_give_slots(host, fields.slot, slots);
+    }
+    pthread_mutex_unlock(&host->pooling);
+    return host->pool;
+}
+
+/* The frames of a range of the pool, whose blocks are held until `release_pages`; whether it is one. */
+static int in_pool(struct host *host, uint64_t address, size_t length, struct softhca_run *run)
+{
+    uint64_t offset;
+    int descriptor = softhca_buffers_hold ? softhca_buffers_hold((void *)address, length, &offset) : -1;
+    uint32_t pool = descriptor < 0 ? 0 : attach_pool(host, descriptor);
+    if (descriptor >= 0 && !pool)
+        softhca_buffers_release(offset, length);
+    run->first = pool + (uint32_t)(offset / PAGE);
+    run->count = (uint32_t)((offset % PAGE + length + PAGE - 1) / PAGE);
+    return pool != 0;
+}
+
+/* Frames for a range of the program's memory; errno. */
+static int take_frames(struct host *host, uint64_t address, size_t length, struct softhca_run *run)
+{
+    return in_pool(host, address, length, run) ? 0 : attach_pages(host, address, length, run);
+}
+
+static void release_frames(struct host *host, uint32_t first, uint32_t pages)
+{
+    if (host->pool && first >= host->pool && first - host->pool < BUFFERS_BYTES / PAGE)
+        softhca_buffers_release((uint64_t)(first - host->pool) * PAGE, (size_t)pages * PAGE);
+    else
+        detach_pages(host, first, pages);
 }
 
 static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
@@ -95,13 +150,13 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t l
         fields.frames_count = 1;
         fields.page_offset = (uint32_t)((uintptr_t)address % PAGE);
         fields.zero_based = !!(access & SOFTHCA_ACCESS_ZERO_BASED);
-        error = attach_pages(host, (uintptr_t)address, length, &run);
+        error = take_frames(host, (uintptr_t)address, length, &run);
     }
     if (!error)
         CALL(host, error, reg_mr, &fields, &reply);
     if (error) {
         if (run.first)
-            detach_pages(host, run.first, run.count);
+            release_frames(host, run.first, run.count);
         free(mr);
         return failed(error);
     }
@@ -144,7 +199,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *base)
     if (error && !host->dead)
         return said(error);
     if (mr->slot)
-        detach_pages(host, mr->slot, mr->pages);
+        release_frames(host, mr->slot, mr->pages);
     if (mr->dm)
         __atomic_fetch_sub(&mr->dm->users, 1, __ATOMIC_SEQ_CST);
     if (mr->access & SOFTHCA_ACCESS_ON_DEMAND)
@@ -178,14 +233,14 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
             fields.frames_count = 1;
             fields.page_offset = (uint32_t)((uintptr_t)address % PAGE);
             fields.zero_based = !!(rights & SOFTHCA_ACCESS_ZERO_BASED);
-            error = attach_pages(host, (uintptr_t)address, length, &run);
+            error = take_frames(host, (uintptr_t)address, length, &run);
         }
     }
     if (!error)
         CALL(host, error, rereg_mr, &fields, &reply);
     if (error) {
         if (run.first)
-            detach_pages(host, run.first, run.count);
+            release_frames(host, run.first, run.count);
         errno = error;
         return -1;
     }
@@ -194,7 +249,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
     if (flags & REREG_TRANSLATION) {
         mr->iova = (uintptr_t)address;
         if (mr->slot)
-            detach_pages(host, mr->slot, mr->pages);
+            release_frames(host, mr->slot, mr->pages);
         mr->slot = run.first;
         mr->pages = run.count;
         base->addr = address;

@@ -33,8 +33,6 @@ REFUSE(__ioctl_final_num_attrs)
 REFUSE_OBJECT(verbs_open_device)
 REFUSE_OBJECT(_verbs_init_and_alloc_context)
 
-REFUSE_OBJECT(ibv_import_dm)
-NOTHING(ibv_unimport_dm)
 REFUSE_OBJECT(ibv_reg_dmabuf_mr)
 REFUSE_OBJECT(ibv_alloc_dmah)
 REFUSE(ibv_dealloc_dmah)

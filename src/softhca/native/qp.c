@@ -2,6 +2,7 @@
 #include "library.h"
 
 #define MOST_GIVEN 16 /* elements whose room is given for inline data */
+#define QP_RATE_LIMIT_BIT (1 << 25)
 #define DEAD_BITS (15u << 21) /* attribute bits that were Ethernet's once */
 
 static uint32_t most(uint32_t one, uint32_t other)
@@ -14,8 +15,8 @@ static uint32_t least(uint32_t one, uint32_t other)
     return one < other ? one : other;
 }
 
-static int make_rings(struct host *host, struct qp *qp, const struct softhca_create_qp *fields, int sends,
-                      int receives)
+static int make_rings(struct host *host, struct ibv_pd *pd, struct qp *qp,
+                      const struct softhca_create_qp *fields, int sends, int receives)
 {
     uint32_t entries = most(fields->max_send_wr, 1);
     int error = 0;
@@ -27,6 +28,7 @@ static int make_rings(struct host *host, struct qp *qp, const struct softhca_cre
         return EINVAL;
     if (sends) {
         error = host_make_ring(host, &qp->send, entries, (uint64_t)entries * qp->send_entry_bytes);
+        error = error ? error : lend_ring(pd, &qp->send, RING_OF_QP);
         qp->scratch = error ? NULL : calloc(1, qp->send_entry_bytes);
         qp->batch_entry = error ? NULL : calloc(1, qp->send_entry_bytes);
         qp->orders = error ? NULL : calloc(entries, sizeof *qp->orders);
@@ -36,6 +38,8 @@ static int make_rings(struct host *host, struct qp *qp, const struct softhca_cre
     entries = most(fields->max_recv_wr, 1);
     if (!error && receives)
         error = host_make_ring(host, &qp->recv, entries, (uint64_t)entries * qp->recv_entry_bytes);
+    if (!error && receives)
+        error = lend_ring(pd, &qp->recv, RING_OF_QP);
     return error;
 }
 
@@ -98,7 +102,7 @@ struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *att
     if (!qp)
         return failed(ENOMEM);
     fill_fields(attr, &fields);
-    error = make_rings(context->host, qp, &fields, sends, receives);
+    error = make_rings(context->host, attr->comp_mask & 1 ? attr->pd : NULL, qp, &fields, sends, receives);
     if (!error) {
         fields.send_entries = qp->send.entries;
         fields.send_body_bytes = qp->send.body_bytes;
@@ -204,12 +208,18 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
    both, and those that a side has no use for are left out, as the kernel does. */
 static uint32_t meant(int qp_type, uint32_t mask)
 {
-    mask &= ~DEAD_BITS;
+    mask &= ~(DEAD_BITS | QP_RATE_LIMIT_BIT);
     if (qp_type == QPT_XRC_SEND)
         mask &= ~(SOFTHCA_ATTR_MAX_DEST_RD_ATOMIC | SOFTHCA_ATTR_MIN_RNR_TIMER);
     if (qp_type == QPT_XRC_RECV)
         mask &= ~(SOFTHCA_ATTR_MAX_RD_ATOMIC | SOFTHCA_ATTR_RETRY_CNT | SOFTHCA_ATTR_RNR_RETRY);
     return mask;
+}
+
+int modify_rate_limit(struct ibv_qp *base, const void *attr)
+{
+    (void)attr;
+    return base->state == SOFTHCA_STATE_RTS ? 0 : said(EINVAL);
 }
 
 EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
@@ -220,8 +230,12 @@ EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask
     int state = mask & QP_STATE_BIT ? attr->qp_state : base->state, former = base->state, error;
     if (state < 0 || state > (int)SOFTHCA_STATE_ERR)
         return said(EINVAL);
-    if ((uint32_t)mask & ~0x1ffffffu)
+    if ((uint32_t)mask & ~0x3ffffffu)
         return said(EOPNOTSUPP);
+    if (mask & QP_RATE_LIMIT_BIT && state != SOFTHCA_STATE_RTS)
+        return said(EINVAL);
+    if (mask == QP_RATE_LIMIT_BIT) /* accepted, and nothing is limited, as packet_pacing_caps say */
+        return 0;
 #define PUT(name) fields.name = (__typeof__(fields.name))attr->name;
     EACH_ATTRIBUTE(PUT)
 #undef PUT
@@ -319,6 +333,7 @@ struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *
     }
     error = host_make_ring(context->host, &srq->ring, fields.max_wr, (uint64_t)fields.max_wr
         * (sizeof(struct softhca_recv_wqe) + fields.max_sge * sizeof(struct softhca_sge)));
+    error = error ? error : lend_ring(attr->pd, &srq->ring, RING_OF_SRQ);
     if (!error) {
         fields.entries = srq->ring.entries;
         fields.body_bytes = srq->ring.body_bytes;

@@ -650,7 +650,7 @@ struct verbs_front {
     struct ibv_dm *(*alloc_dm)(struct ibv_context *, struct ibv_alloc_dm_attr *);
     int (*free_dm)(struct ibv_dm *);
     unused_op modify_flow_action, destroy_flow_action, create_flow_action;
-    unused_op modify_qp_rate_limit;
+    int (*modify_qp_rate_limit)(struct ibv_qp *, const void *);
     struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *, struct ibv_parent_domain_init_attr *);
     int (*dealloc_td)(struct ibv_td *);
     struct ibv_td *(*alloc_td)(struct ibv_context *, void *);
