@@ -15,9 +15,9 @@ from softhca.driver.connections import (
     CM_REPLIED,
     CM_REQUEST,
     CM_TIMEWAIT_OVER,
+    CmAlternatePath,
     CmPath,
     CmQueuePair,
-    CmWay,
 )
 from softhca.driver.errors import DriverError
 from softhca.management.cm import messages as m
@@ -55,8 +55,8 @@ class Scene:
         """From a port of a side to one of the other side's."""
         own, peer = self.port(side, port), self.port(1 - side, there or port)
         if self.link == "native":
-            return CmWay(bytes(16), bytes(16), own.lid, peer.lid, ack_timeout=TIMEOUT)
-        return CmWay(own.gid_table[0], peer.gid_table[0], ack_timeout=TIMEOUT)
+            return CmAlternatePath(bytes(16), bytes(16), own.lid, peer.lid, ack_timeout=TIMEOUT)
+        return CmAlternatePath(own.gid_table[0], peer.gid_table[0], ack_timeout=TIMEOUT)
 
     def path(self):
         way = self.way(0, 1)
@@ -135,7 +135,7 @@ def test_a_connection_goes_along_the_path_that_was_proposed_and_back_along_anoth
     scene.send(0)
     way = scene.way(side, 2)
     asked, told = scene.propose(side, way, information=b"so", private_data=b"because")
-    assert asked.alternate == CmWay(way.gid, way.own_gid, way.lid or 0xFFFF, way.own_lid or 0xFFFF,
+    assert asked.alternate == CmAlternatePath(way.gid, way.own_gid, way.lid or 0xFFFF, way.own_lid or 0xFFFF,
                                     ack_timeout=TIMEOUT)  # fmt: skip
     assert asked.private_data == b"why".ljust(168, b"\0")
     assert (told.status, told.private_data[:7]) == (0, b"because")
@@ -175,7 +175,7 @@ def test_a_request_with_an_alternate_path_says_so_and_the_reply_what_becomes_of_
     scene = Scene()
     way = scene.way(0, 2)
     asked, replied = scene.connect(way, failover)
-    assert asked.alternate == CmWay(way.gid, way.own_gid, 0xFFFF, 0xFFFF, ack_timeout=TIMEOUT)
+    assert asked.alternate == CmAlternatePath(way.gid, way.own_gid, 0xFFFF, 0xFFFF, ack_timeout=TIMEOUT)
     assert replied.failover == failover
     if not failover:
         scene.load(0, way)
@@ -210,7 +210,7 @@ def test_a_path_that_the_program_refuses_changes_nothing(status):
 def test_the_adapter_refuses_what_cannot_be(changes, status):
     scene = Scene()
     scene.connect()
-    way = CmWay(**{**vars(scene.way(0, 2)), **changes})
+    way = CmAlternatePath(**{**vars(scene.way(0, 2)), **changes})
     scene.channels[0].load_path(scene.ids[0], way)
     assert scene.next(0, CM_PATH_ANSWER).status == status
     assert scene.channels[1].receive(0) is None
@@ -225,19 +225,51 @@ def test_the_path_that_the_connection_has_is_refused():
     assert scene.states == [ARMED, ARMED]
 
 
+@pytest.mark.parametrize("link", ["ipv4", "ipv6", "native"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_path_that_the_queue_pair_has_is_not_loaded(link, side):
+    scene = Scene(link)
+    scene.connect()
+    with pytest.raises(DriverError, match="has this path") as refused:
+        scene.load(side, scene.way(side, 1))
+    assert refused.value.errno == errno.EINVAL
+    assert scene.states == [MIGRATED, MIGRATED]
+    scene.load(side, scene.way(side, 1, there=2))  # from the same port, to another one
+    assert scene.states[side] == REARMED
+    scene.load(side, scene.way(side, 2, there=1))  # and the other way round
+    scene.send(0)
+
+
+@pytest.mark.parametrize("link", ["ipv4", "native"])
+def test_the_path_that_was_left_is_another_one(link):
+    scene = Scene(link)
+    scene.connect()
+    scene.propose(0, scene.way(0, 2))
+    scene.cut = {1}
+    scene.send(0)
+    assert scene.ports == [2, 2]
+    for side in (0, 1):
+        with pytest.raises(DriverError, match="has this path"):
+            scene.load(side, scene.way(side, 2))
+        scene.load(side, scene.way(side, 1))
+    scene.cut = set()
+    scene.network.run()
+    assert scene.states == [ARMED, ARMED]
+
+
 def test_a_native_path_to_a_lid_that_is_nobodys():
     scene = Scene("native")
     scene.connect()
-    scene.channels[0].load_path(scene.ids[0], CmWay(**{**vars(scene.way(0, 2)), "lid": 0x1234}))
+    scene.channels[0].load_path(scene.ids[0], CmAlternatePath(**{**vars(scene.way(0, 2)), "lid": 0x1234}))
     assert scene.next(0, CM_PATH_ANSWER).status == m.APR_INVALID_LID
 
 
 @pytest.mark.parametrize(("ask", "code"), [
     (lambda s: s.channels[0].load_path(s.ids[0] ^ 1, s.way(0, 2)), errno.EINVAL),
     (lambda s: s.channels[0].load_path(s.ids[0], s.way(1, 2)), errno.EINVAL),
-    (lambda s: s.channels[0].load_path(s.ids[0], CmWay(bytes(16), bytes(16))), errno.EINVAL),
+    (lambda s: s.channels[0].load_path(s.ids[0], CmAlternatePath(bytes(16), bytes(16))), errno.EINVAL),
     (lambda s: s.channels[0].load_path(s.ids[0], s.way(0, 2), b"x" * 169), errno.EINVAL),
-    (lambda s: s.channels[0].load_path(s.ids[0], CmWay(**{**vars(s.way(0, 2)), "sl": 16})), errno.EINVAL),
+    (lambda s: s.channels[0].load_path(s.ids[0], replace(s.way(0, 2), sl=16)), errno.EINVAL),
     (lambda s: s.channels[1].answer_path(s.ids[1]), errno.EINVAL),
     (lambda s: s.channels[1].answer_path(s.ids[1], information=b"x" * 73), errno.EINVAL),
     (lambda s: s.channels[1].answer_path(s.ids[1], private_data=b"x" * 149), errno.EINVAL),

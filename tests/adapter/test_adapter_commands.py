@@ -438,6 +438,7 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
         Kind.RDD: 0,
         Kind.CQ: 1,
         Kind.MW: 0,
+        Kind.DM: 0,
         Kind.FAST_MR: 0,
         Kind.MR: 1,
         Kind.ARENA: 1,

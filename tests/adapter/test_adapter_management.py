@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from softhca.adapter import management_flow
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.engine import Adapter
 from softhca.adapter.managed_node import DESCRIPTION
-from softhca.adapter.management_flow import MAX_WAITING, MOST_AT_ONCE, PERIOD_NS
+from softhca.adapter.management_flow import MAX_ROUTES, MAX_WAITING, MOST_AT_ONCE, PERIOD_NS
 from softhca.management import constants as c
 from softhca.management.agents import ServiceAgent
 from softhca.management.attributes import ClassPortInfo, NodeInfo, PortInfo
@@ -379,3 +380,35 @@ def test_the_communication_manager_is_made_when_something_needs_it(asker, link):
     asker.exchange(get(c.ATTRIBUTE_CLASS_PORT_INFO, c.CLASS_COMM_MGT, c.METHOD_SEND, **version))
     assert flow.has_connections
     assert flow.connections is flow.connections
+
+
+@every_link
+def test_a_way_to_a_peer_is_laid_out_once(asker, monkeypatch):
+    made = []
+
+    def counted(*arguments, **options):
+        made.append(arguments)
+        return Route(*arguments, **options)
+
+    monkeypatch.setattr(management_flow, "Route", counted)
+    mad = Mad.make(MadHeader(management_class=c.CLASS_PERF, attribute_id=1, method=c.METHOD_GET))
+    answers = [asker.exchange(mad) for _ in range(3)]
+    assert [len(each) for each in answers] == [1, 1, 1]
+    assert len(made) == 1
+    flow = asker.node.adapter.ports[0].management[1]
+    for level in range(MAX_ROUTES + 5):
+        flow._route_to(Address(1, gid=asker.peer.gid, lid=asker.peer.lid, traffic_class=level))
+    assert len(flow._routes) <= MAX_ROUTES
+
+
+@native
+def test_a_way_that_is_kept_does_not_outlive_the_own_lid_or_prefix(asker):
+    port = asker.node.adapter.ports[0]
+    flow = port.management[1]
+    there = Address(1, gid=asker.peer.gid, lid=asker.peer.lid)
+    first = flow._route_to(there)
+    assert (first.slid, flow._route_to(there)) == (port.lid, first)
+    port.set_info(lid=port.lid + 0x100)
+    assert flow._route_to(there).slid == port.lid == first.slid + 0x100
+    port.set_info(gid_prefix=0xFE80_0000_0000_1234)
+    assert flow._route_to(there).source == port.gid_table[0] != first.source

@@ -226,7 +226,7 @@ def test_a_descriptor_that_is_no_pageable_memory_is_refused(pair):
     session = pair.right.device.session
     read, write = os.pipe()
     for number, code in ((read, errno.EINVAL), (write, errno.EINVAL), (0x7FFFFFFF, errno.EBADF),
-                         (0xFFFFFFFF, errno.EINVAL), (pair.right.device._channel.memory.fd, errno.EINVAL)):
+                         (0xFFFFFFFF, errno.EBADF), (pair.right.device._channel.memory.fd, errno.EINVAL)):
         with fails(code):
             session.call(control.REG_PAGED, pd=pair.right.pd, access=1, descriptor=number, va=0)
     os.close(read)

@@ -292,7 +292,7 @@ def test_keys_of_all_windows_differ_and_stay_in_their_slot(world):
     assert world.may(key, 0, 0, REMOTE_READ) == REFUSED_KEY
     for _ in range(64 - 40):
         world.window(2)
-    with pytest.raises(OSError, match="no free region"):
+    with pytest.raises(OSError, match="max_mr, max_mw: 64 regions and windows are there"):
         world.window(2)
 
 

@@ -16,7 +16,7 @@ from softhca.verbs import enums as e
 from softhca.verbs.addr import AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ
 from softhca.verbs.device import DM, Context
-from softhca.verbs.mr import MR, MW, MWBindInfo
+from softhca.verbs.mr import DMMR, MR, MW, MWBindInfo
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
@@ -78,6 +78,33 @@ class Importer:
         except PyverbsRDMAError as error:
             return error.error_code
         return 0
+
+    def import_dm(self, handle):
+        """Import device memory; its length."""
+        self.dm = DM(self.context, handle=int(handle))
+        return self.dm.stretch.length
+
+    def read_dm(self, offset, length):
+        """A copy of its bytes."""
+        return self.dm.copy_from_dm(int(offset), int(length)).hex()
+
+    def write_dm(self, offset, data):
+        """Copy bytes into it."""
+        data = bytes.fromhex(data)
+        self.dm.copy_to_dm(int(offset), data, len(data))
+        return len(data)
+
+    def register_dm(self, offset, length):
+        """A region of this process over the imported memory, in the imported domain."""
+        self.over = DMMR(self.pd, int(length), ALL_ACCESS | e.IBV_ACCESS_ZERO_BASED, self.dm, int(offset))
+        return self.over.rkey
+
+    def end_dm(self):
+        """Close the region and end the import."""
+        if getattr(self, "over", None) is not None:
+            self.over.close()
+        self.dm.unimport()
+        return True
 
     def register(self):
         """A region of this process in the imported domain."""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from machine_speed import limit_s
 from softhca.runtime import listening_name
 from softhca.runtime.assembly import assemble, same_host_of
+from softhca.runtime.clients import Clients
 from softhca.runtime.embedded import EmbeddedAdapter
-from softhca.runtime.guests import Guests
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
 
@@ -55,16 +55,16 @@ def serving(address: str, name: str = "here", same_host: bool = False) -> Iterat
 
 
 @contextmanager
-def embedding(address: str, name: str = "here") -> Iterator[Guests]:
+def embedding(address: str, name: str = "here") -> Iterator[Clients]:
     """What an adapter that is embedded here serves others by; it has ended afterwards."""
     path = f"@softhca-{name}-{os.getpid()}"
     bound = listening_name.take(path)
     engine = EmbeddedAdapter(parse_one(f"{name}=udp:{address}?same_host=0"), path, bound)
     own = engine.attach()
     assert own is not None
-    assert engine.guests is not None
+    assert engine.clients is not None
     try:
-        yield engine.guests
+        yield engine.clients
         assert engine.alive
     finally:
         own.close()

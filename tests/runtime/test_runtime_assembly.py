@@ -8,8 +8,9 @@ import pytest
 
 from softhca.links import paths
 from softhca.links.identification_check import CheckedLink
-from softhca.runtime.assembly import open_link
+from softhca.runtime.assembly import assemble_ports, open_link
 from softhca.runtime.specification import DeviceSpecificationError, parse_one
+from softhca.transport.uniform import UniformBursts
 from softhca.wire.route import ROCE_V4, V4_MAPPED_PREFIX, Route
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a raw socket takes root")
@@ -69,3 +70,11 @@ def test_without_the_privilege_for_the_check_the_device_is_named(loopback_addres
 def test_ipv6_has_no_identification_to_check():
     with pytest.raises(DeviceSpecificationError, match="only IPv4 headers have an identification"):
         open_link(parse_one("a=udp:[::1]?check_identification=1"))
+
+
+@pytest.mark.parametrize(("option", "rules"), [("", UniformBursts()), ("?uniform=0", None)])
+def test_adapters_send_packets_of_one_length_unless_they_are_told_not_to(option, rules, loopback_address):
+    adapter, links = assemble_ports(parse_one(f"a=udp:{loopback_address()}{option}"))
+    assert adapter.config.uniform_bursts == adapter.uniform_bursts == rules
+    for link in links:
+        link.close()

@@ -257,7 +257,10 @@ def test_no_python_is_called_for_an_entry_or_a_packet(ends):
     one = left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 1)
     many = left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 64)
     carried(left, right, one)
-    assert carried(left, right, many)[0] == carried(left, right, one)[0]
+    for end in ends:  # a look for other processes, now and then, belongs to no request
+        devices.find(end.name).engine.loop.clients_ns = now_ns() + 10**12
+    # one call more looks a chain through for binds
+    assert carried(left, right, many)[0] <= carried(left, right, one)[0] + 1
     # at most one look for another burst more
     assert carried(left, right, many)[1] <= carried(left, right, one)[1] + 2
 

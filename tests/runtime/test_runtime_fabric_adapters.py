@@ -23,7 +23,7 @@ from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.links import fabric_messages as m
 from softhca.links.fabric import FabricLink
 from softhca.links.link import AGAIN, SENT
-from softhca.runtime.fabric_adapters import MOST_GUESTS
+from softhca.runtime.fabric_adapters import MOST_UNJOINED
 from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.fabric_server import FabricServer
 
@@ -288,7 +288,7 @@ def test_strange_names_are_no_nodes(served: Served) -> None:
 
 def test_those_who_say_nothing_are_bounded(served: Served) -> None:
     silent = []
-    for _ in range(MOST_GUESTS + 3):
+    for _ in range(MOST_UNJOINED + 3):
         silent.append(client(served))
         served.loop.turn(0)
     assert served.counter("adapters_refused") == 3

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import json
 import os
 
 import pytest
@@ -17,8 +18,8 @@ MODES = ["embedded", "process"]
 
 @pytest.fixture
 def others():
-    """What this process had open before the devices."""
-    return descriptors()
+    """What a child of this process has open before there are the devices."""
+    return json.loads(in_child(descriptors))
 
 
 @pytest.fixture(params=MODES)
@@ -101,7 +102,7 @@ def test_the_childs_copies_of_the_descriptors_are_closed(others, drivers):
     assert before[2] > others[2]
     # The mapping of a directory for peers keeps a descriptor; host memory's own one is closed.
     directories = sum(devices.find(f"fork{number}").mode == "embedded" for number in range(len(drivers)))
-    assert in_child(descriptors) == str([others[0], others[1], others[2] + directories])
+    assert json.loads(in_child(descriptors)) == [others[0], others[1], others[2] + directories]
     assert descriptors() == before
 
 

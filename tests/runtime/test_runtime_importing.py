@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -113,13 +114,93 @@ def test_numbers_that_are_not_the_exporters_are_refused(exporter, importer):
         DM(exporter.context, AllocDmAttr(length=64)) as dm,
         Context(exporter.name) as unshown,
         PD(unshown) as unseen,
+        DM(unshown, AllocDmAttr(length=64)) as hidden,
     ):
         refusals = [
             importer.ask("refused", *words)
             for words in (("pd", 4711), ("pd", 0), ("pd", unseen.handle), ("pd", exporter.pd.handle),
-                          ("mr", 4711), ("mr", 0), ("mr", elsewhere.handle), ("dm", dm.handle))
+                          ("mr", 4711), ("mr", 0), ("mr", elsewhere.handle), ("dm", 4711), ("dm", 0),
+                          ("dm", hidden.handle), ("dm", dm.handle))
         ]  # fmt: skip
-    assert refusals == [errno.ENOENT] * 3 + [errno.EALREADY] + [errno.ENOENT] * 3 + [errno.EOPNOTSUPP]
+    assert refusals == [errno.ENOENT] * 3 + [errno.EALREADY] + [errno.ENOENT] * 6 + [0]
+
+
+def request(exporter, wr):
+    """The status of its completion."""
+    exporter.qp.post_send(wr)
+    while not (found := exporter.cq.poll(1))[0]:
+        pass
+    return found[1][0].status
+
+
+def test_device_memory_is_the_same_in_both_processes(exporter, importer):
+    dm = DM(exporter.context, AllocDmAttr(length=5000))
+    dm.copy_to_dm(4096, b"from its maker..", 16)
+    assert importer.ask("import_dm", dm.handle) == 5000
+    assert bytes.fromhex(importer.ask("read_dm", 4096, 16)) == b"from its maker.."
+    assert importer.ask("write_dm", 8, b"from the other..".hex()) == 16
+    assert dm.copy_from_dm(8, 16) == b"from the other.."
+    connect(exporter, importer.begun["qp"])
+    importer.ask("connect", exporter.qp.qp_num)
+    rkey = importer.ask("register_dm", 4, 4996)
+    local = SGE(exporter.mr.buf, 16, exporter.mr.lkey)
+    exporter.mr.write(b"by RDMA, both ok", 16)
+    wr = SendWR(opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[local])
+    wr.set_wr_rdma(rkey, 4092)  # requests name the region's bytes from 0 on; it begins at 4
+    assert request(exporter, wr) == e.IBV_WC_SUCCESS
+    assert dm.copy_from_dm(4096, 16) == b"by RDMA, both ok"
+    wr = SendWR(opcode=e.IBV_WR_RDMA_READ, num_sge=1, sg=[local])
+    wr.set_wr_rdma(rkey, 4)
+    assert request(exporter, wr) == e.IBV_WC_SUCCESS
+    assert exporter.mr.read(16, 0) == b"from the other.."
+    number = bytes(range(8))
+    dm.copy_to_dm(16, number, 8)
+    wr = SendWR(
+        opcode=e.IBV_WR_ATOMIC_FETCH_AND_ADD, num_sge=1, sg=[SGE(exporter.mr.buf, 8, exporter.mr.lkey)]
+    )
+    wr.set_wr_atomic(rkey, 16 - 4, 1)
+    status = request(exporter, wr)
+    assert status == e.IBV_WC_REM_INV_REQ_ERR  # not at a multiple of eight of the region's addresses
+    assert importer.ask("end_dm") is True
+    assert dm.copy_from_dm(8, 8) == b"from the"
+    dm.close()
+
+
+def test_atomics_of_another_process_change_device_memory(exporter, importer):
+    with DM(exporter.context, AllocDmAttr(length=64)) as dm:
+        importer.ask("import_dm", dm.handle)
+        rkey = importer.ask("register_dm", 0, 64)
+        connect(exporter, importer.begun["qp"])
+        importer.ask("connect", exporter.qp.qp_num)
+        local = [SGE(exporter.mr.buf, 8, exporter.mr.lkey)]
+        for before, opcode, operands in (
+            (0, e.IBV_WR_ATOMIC_FETCH_AND_ADD, (7,)), (7, e.IBV_WR_ATOMIC_CMP_AND_SWP, (7, 9)),
+            (9, e.IBV_WR_ATOMIC_CMP_AND_SWP, (7, 1)),
+        ):  # fmt: skip
+            wr = SendWR(opcode=opcode, num_sge=1, sg=local)
+            wr.set_wr_atomic(rkey, 8, *operands)
+            assert request(exporter, wr) == e.IBV_WC_SUCCESS
+            assert int.from_bytes(exporter.mr.read(8, 0), sys.byteorder) == before
+        assert int.from_bytes(dm.copy_from_dm(8, 8), sys.byteorder) == 9
+        assert int.from_bytes(bytes.fromhex(importer.ask("read_dm", 8, 8)), sys.byteorder) == 9
+
+
+def test_imported_device_memory_stays_when_its_maker_closes_it(exporter, importer):
+    dm = DM(exporter.context, AllocDmAttr(length=64))
+    importer.ask("import_dm", dm.handle)
+    rkey, handle = importer.ask("register_dm", 0, 64), dm.handle
+    connect(exporter, importer.begun["qp"])
+    importer.ask("connect", exporter.qp.qp_num)
+    dm.close()
+    assert counts(exporter).get("DM", 0) == 0
+    assert importer.ask("refused", "dm", handle) == errno.ENOENT
+    with DM(exporter.context, AllocDmAttr(length=64)) as other:  # has pages of its own
+        assert importer.ask("write_dm", 0, bytes(range(64)).hex()) == 64
+        assert other.copy_from_dm(0, 64) == bytes(64)
+        assert write(exporter, rkey, 0) == e.IBV_WC_SUCCESS
+        assert importer.ask("read_dm", 0, 16) == (bytes(8) + bytes(range(8, 16))).hex()
+        assert other.copy_from_dm(0, 64) == bytes(64)
+    assert importer.ask("end_dm") is True
 
 
 def test_a_region_is_imported_by_the_same_number_after_its_key_has_changed(exporter):

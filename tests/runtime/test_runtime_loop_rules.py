@@ -1,4 +1,4 @@
-"""The order and the bounds of what one turn does: hosts, guests, rings, links, and what is held back."""
+"""The order and the bounds of what one turn does: hosts, clients, rings, links, and what is held back."""
 
 from types import SimpleNamespace
 
@@ -61,8 +61,8 @@ class NotedEngine(FakeEngine):
         return self.deadline_ns
 
 
-class WoodenGuests:
-    """Guests that say what they were asked; ``busy``: their turn finds something."""
+class FakeClients:
+    """Clients that say what they were asked; ``busy``: their turn finds something."""
 
     def __init__(self, noted):
         self.noted = noted
@@ -72,14 +72,14 @@ class WoodenGuests:
         self.noted.append("dismiss")
 
     def turn(self, now):
-        self.noted.append("guests' turn")
+        self.noted.append("clients' turn")
         return self.busy
 
     def notify(self):
         self.noted.append("told")
 
 
-class WoodenRing(PacketReceiver):
+class FakeRing(PacketReceiver):
     """The ring of a peer on this host, with words instead of bursts."""
 
     def __init__(self, *words):
@@ -96,7 +96,7 @@ class WoodenRing(PacketReceiver):
         return True
 
 
-class WoodenSameHost:
+class FakeSameHost:
     """Peers on this host, whose rings are ``rings``; ``found``: what the next polls find."""
 
     def __init__(self, loop, rings):
@@ -126,16 +126,16 @@ class Rules:
                                sees_polls=sees_polls)
         self.loop.sleeper.wakeup_ns = 0  # somebody looks all the time
         self.loop.yield_processor = lambda: self.noted.append("yield")
-        self.guests = WoodenGuests(self.noted)
+        self.clients = FakeClients(self.noted)
 
     def wake(self):
         self.woken += 1
 
     def attach(self):
-        self.loop.guests, self.loop.attached = self.guests, True
+        self.loop.clients, self.loop.attached = self.clients, True
 
     def share(self, *rings):
-        same_host = WoodenSameHost(self.loop, list(rings))
+        same_host = FakeSameHost(self.loop, list(rings))
         self.loop.share(same_host)
         return same_host
 
@@ -184,7 +184,7 @@ def unseen():
     made.bench.close()
 
 
-# guests
+# clients
 
 
 @pytest.mark.parametrize("step", ["serve", "progress", "flush", "turn"])
@@ -199,36 +199,36 @@ def test_whose_process_has_ended_is_dismissed_before_the_engine_does_anything(ru
 
 
 @pytest.mark.parametrize("step", ["serve", "progress", "flush", "turn"])
-def test_who_has_no_guests_asks_after_none(rules, step):
-    rules.loop.guests = rules.guests
-    rules.loop.guests_ns = NEVER
+def test_who_has_no_clients_asks_after_none(rules, step):
+    rules.loop.clients = rules.clients
+    rules.loop.clients_ns = NEVER
     getattr(rules.loop, step)(NOW)
-    assert not rules.only("dismiss", "told", "guests' turn")
+    assert not rules.only("dismiss", "told", "clients' turn")
 
 
-def test_a_round_serves_hosts_that_are_guests_and_says_whether_one_had_rung(rules):
+def test_a_round_serves_hosts_that_are_clients_and_says_whether_one_had_rung(rules):
     rules.loop.progress(NOW)
     assert not rules.only("ring"), "who polls has rung before"
     rules.attach()
-    rules.loop.guests_ns = NEVER
+    rules.loop.clients_ns = NEVER
     assert not rules.loop.progress(NOW)
     rules.engine.ringing = 7
     assert rules.loop.progress(NOW)
     assert rules.only("ring") == ["ring", "ring"]
 
 
-def test_guests_have_a_turn_when_they_have_asked_for_one(rules):
+def test_clients_have_a_turn_when_they_have_asked_for_one(rules):
     rules.attach()
-    rules.loop.guests_ns = NOW + 5
+    rules.loop.clients_ns = NOW + 5
     for later, turns in ((4, 0), (5, 1), (6, 2)):
         rules.loop.progress(NOW + later)
-        assert len(rules.only("guests' turn")) == turns
+        assert len(rules.only("clients' turn")) == turns
     assert not rules.loop.progress(NOW + 7)
-    rules.guests.busy = True
+    rules.clients.busy = True
     assert rules.loop.progress(NOW + 8)
 
 
-def test_guests_are_told_of_events_behind_a_turn_and_nobody_is_where_there_are_none(rules):
+def test_clients_are_told_of_events_behind_a_turn_and_nobody_is_where_there_are_none(rules):
     rules.loop.settle()
     assert not rules.only("told")
     rules.attach()
@@ -241,7 +241,7 @@ def single(rules, length, stride):
 
 
 def test_an_acknowledgement_waits_for_no_reply_of_a_guest(rules):
-    """A guest's poll, which would take it along, is not seen."""
+    """A client's poll, which would take it along, is not seen."""
     rules.engine.sole = rules.flow()
     rules.loop.poll()
     rules.attach()
@@ -299,7 +299,7 @@ def test_no_acknowledgement_is_held_back_while_somebody_sleeps_for_what_came(rul
 
 
 def test_what_a_peer_has_sent_by_the_link_is_taken_before_its_first_burst_of_a_ring(rules):
-    ring = WoodenRing()
+    ring = FakeRing()
     rules.share(ring)
     words = [bytes([number]) for number in range(3 * RECEIVE_BURSTS)]
     for word in words:
@@ -318,7 +318,7 @@ def test_what_a_peer_has_sent_by_the_link_is_taken_before_its_first_burst_of_a_r
 
 
 def test_a_ring_is_read_a_bounded_number_of_bursts_a_round(rules):
-    ring = WoodenRing(*[bytes([number]) for number in range(RECEIVE_BURSTS + 1)])
+    ring = FakeRing(*[bytes([number]) for number in range(RECEIVE_BURSTS + 1)])
     rules.share(ring)
     assert rules.loop.progress(NOW)
     assert len(ring.words_left) == 1
@@ -327,7 +327,7 @@ def test_a_ring_is_read_a_bounded_number_of_bursts_a_round(rules):
 
 
 def test_all_that_a_peer_has_left_is_taken_unless_the_adapter_has_failed(rules):
-    ring = WoodenRing(*[bytes([number]) for number in range(5 * RECEIVE_BURSTS)])
+    ring = FakeRing(*[bytes([number]) for number in range(5 * RECEIVE_BURSTS)])
     rules.loop.dead = True
     rules.loop.take_rest(1, ring)
     assert rules.noted == []
@@ -338,10 +338,10 @@ def test_all_that_a_peer_has_left_is_taken_unless_the_adapter_has_failed(rules):
 
 
 def test_peers_on_this_host_are_read_heard_and_left_to_the_loop(rules):
-    port = rules.share(WoodenRing(b"shared")).ports[1]
+    port = rules.share(FakeRing(b"shared")).ports[1]
     assert rules.loop.progress(NOW)
     assert rules.only("received") == [("received", b"shared")]
-    port.take_rest(1, WoodenRing(b"rest"))
+    port.take_rest(1, FakeRing(b"rest"))
     assert rules.only("received")[-1] == ("received", b"rest")
     epoch = rules.loop.ports[0].epoch
     port.changed()

@@ -16,6 +16,7 @@ from runtime_served import BOUND_S, serving, until
 
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
+from softhca.driver.poll_back_off import SLEEP_FRACTION
 from softhca.machine.primitives import address_of
 from softhca.memory.host import HostMemory
 from softhca.queues.handshake import (
@@ -33,7 +34,6 @@ from softhca.runtime import adapter_process, devices, messages, process
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.assembly import assemble
 from softhca.runtime.clock import NS_PER_S
-from softhca.runtime.poll_back_off import SLEEP_FRACTION
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.server import AdapterServer
 from softhca.runtime.specification import parse_one
@@ -43,7 +43,7 @@ ERR = 6
 HELD = ("QP", "AH", "SRQ", "CQ", "MW", "FAST_MR", "MR", "ARENA", "PD")
 """What ``application_program.py`` makes one of at least."""
 
-NOTHING = dict.fromkeys((*HELD, "AGENT", "XRCD", "CM", "EEC", "RDD"), 0)
+NOTHING = dict.fromkeys((*HELD, "DM", "AGENT", "XRCD", "CM", "EEC", "RDD"), 0)
 
 
 @pytest.fixture

@@ -138,7 +138,9 @@ def test_a_request_is_posted_and_polled_by_few_calls_of_python_functions(near):
     chain = requests(left, right.mr, [8])
     complete(left, right, chain)
     for end in (left, right):
-        devices.find(end.name).engine.loop.same_host_ns = now_ns() + 10**12  # that poll belongs to no request
+        loop = devices.find(end.name).engine.loop
+        # neither that poll nor a look for other processes belongs to a request
+        loop.same_host_ns = loop.clients_ns = now_ns() + 10**12
     done = []
     post_send, poll = left.qp.post_send, left.cq.poll
     # the two, isinstance, len, and what the test itself calls

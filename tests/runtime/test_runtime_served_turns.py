@@ -5,8 +5,8 @@ import os
 import pytest
 from runtime_quiet import HoldingLink, QuietEngine
 
+from softhca.driver.poll_back_off import CONTENDED_NS, PollBackOff
 from softhca.runtime.loop import NEVER, EngineLoop
-from softhca.runtime.poll_back_off import CONTENDED_NS, PollBackOff
 from softhca.runtime.processor import Readable, yield_processor
 from softhca.runtime.served_turns import ServedTurns
 

@@ -1,5 +1,7 @@
 """``SOFTHCA_DEVICES``: what each spelling means, and which word an error names."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,10 +81,11 @@ REFUSED = [
     ("a=udp:127.0.0.2?source_port=loose", "'loose'"),
     ("a=udp:127.0.0.2?congestion=on", "'on'"),
     ("a=udp:127.0.0.2?congestion=", "''"),
+    ("a=udp:127.0.0.2?uniform=yes", "'yes'"),
+    ("a=fabric:sim?uniform=0", "'uniform'"),
     ("a=udp:127.0.0.2?rate=9", "'9'"),
     ("a=udp:127.0.0.2?rate=1000001", "'1000001'"),
     ("a=udp:127.0.0.2?rate=fast", "'fast'"),
-    ("a=fabric:sim?congestion=dcqcn", "'congestion'"),
     ("a=unix:", "''"),
     ("a=unix:" + "p" * 108, "p" * 108),
     ("a=unix:" + "\udcff" * 108, "udcff"),
@@ -136,6 +139,13 @@ def test_the_check_of_identifications_is_a_switch(value, checks):
     assert parse_one(f"a=udp:*?check_identification={value}").check_identification is checks
 
 
+@pytest.mark.parametrize(("value", "uniform"), [("", True), ("?uniform=1", True), ("?uniform=0", False)])
+def test_packets_of_one_length_are_a_switch_that_is_on(value, uniform):
+    device = parse_one("a=udp:*" + value)
+    assert device.uniform is uniform
+    assert str(device) == "a=udp:*" + value.replace("?uniform=1", "")
+
+
 @pytest.mark.parametrize(("value", "congestion", "rate"), [
     ("", False, 0), ("?congestion=off", False, 0), ("?congestion=dcqcn", True, 0),
     ("?congestion=dcqcn&rate=10000", True, 10_000),
@@ -144,8 +154,16 @@ def test_congestion_control_is_off_or_dcqcn(value, congestion, rate):
     device = parse_one("a=udp:*" + value)
     assert (device.congestion, device.rate_mbps) == (congestion, rate)
     assert str(device) == "a=udp:*" + value.replace("?congestion=off", "")
-    made = _congestion(device)
+    made = _congestion(device, None)
     assert made == (DcqcnSettings(line_mbps=rate or 100_000) if congestion else None)
+
+
+def test_a_served_ethernet_says_its_speed_and_a_native_fabric_has_no_dcqcn():
+    device = parse_one("a=fabric:sim?congestion=dcqcn")
+    made = _congestion(device, SimpleNamespace(is_native=False, mbps=25_000))
+    assert made == DcqcnSettings(line_mbps=25_000)
+    with pytest.raises(DeviceSpecificationError, match=r"congestion of 'a': DCQCN .* is a native fabric"):
+        _congestion(device, SimpleNamespace(is_native=True))
 
 
 @pytest.mark.parametrize(("value", "strict"), [("any", False), ("strict", True)])

@@ -7,6 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_samples import fields_of
 
+from softhca.management.administration_attributes import PathRecord
+from softhca.management.attributes import PortInfo
+from softhca.management.cm.messages import ATTRIBUTES
+from softhca.management.mad import MadHeader
 from softhca.wire.aeth import Aeth
 from softhca.wire.atomicacketh import AtomicAckEth
 from softhca.wire.atomiceth import AtomicEth
@@ -96,6 +100,27 @@ def test_a_value_beyond_its_field_is_refused(header: type[Header]) -> None:
         for value in beyond:
             with pytest.raises(WireError, match=field.name):
                 header(**{**good, field.name: value}).encode()
+
+
+HEADERS = sorted({*ALL, MadHeader, *ATTRIBUTES.values(), PortInfo, PathRecord}, key=lambda cls: cls.__name__)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda cls: cls.__name__)
+@given(data=st.data())
+def test_a_header_is_the_same_in_one_go_and_field_by_field(
+    header: type[Header], data: st.DataObject
+) -> None:
+    value = data.draw(fields_of(header))
+    assert value.encode() == value._encode_one_by_one()
+    name = data.draw(st.sampled_from([field.name for field in header.LAYOUT if not field.as_bytes]))
+    object.__setattr__(value, name, data.draw(st.sampled_from([-1, 1 << 64, True, 1.5, b"1", None])))
+    told = []
+    for encode in (value.encode, value._encode_one_by_one):
+        try:
+            told.append(encode())
+        except (WireError, TypeError) as error:
+            told.append((type(error), str(error)))
+    assert told[0] == told[1]
 
 
 def _bit_offset(header: type[Header], name: str) -> int:

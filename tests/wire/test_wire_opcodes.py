@@ -166,6 +166,7 @@ def test_after_a_message_any_opcode_of_the_service_that_begins_one_may_come() ->
 
 def test_the_packed_table_says_the_same() -> None:
     table = packed_table()
+    assert packed_table() is table
     assert len(table) == 256
     for code in range(256):
         row = OPCODES.get(code)

@@ -9,12 +9,14 @@ regions in ``key_commands.py``.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter import (
     attributes,
     context_sharing,
+    device_memory,
     ee_commands,
     host_agents,
     key_commands,
@@ -117,17 +119,17 @@ def _query_pkey(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
 
 def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     if fields["scope"] == control.COUNTERS_QP:
-        resource = adapter.resources.find(Kind.QP, fields["element"], host.number)
+        resource = adapter.resources.find(Kind.QP, fields["element"], host.number, "element")
         figures = resource.element.counters.as_dict()
         if resource.element.executor is not None:
             figures.update(resource.element.executor.figures())
         return {"counters": list(figures.items())}
     if fields["scope"] == control.COUNTERS_EE:
-        resource = adapter.resources.find(Kind.EEC, fields["element"], host.number)
+        resource = adapter.resources.find(Kind.EEC, fields["element"], host.number, "element")
         return {"counters": list(resource.element.counters.as_dict().items())}
     if fields["scope"] != control.COUNTERS_PORT:
         raise OSError(errno.EINVAL, "scope: counters are a port's, a queue pair's or an EE context's")
-    port = adapter.port_of(fields["element"] or 1)
+    port = adapter.port_of(fields["element"] or 1, "element")
     return {"counters": list(adapter.port_counters(port.number).items())}
 
 
@@ -136,45 +138,70 @@ def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> M
 
 def _attach_arena(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     slot, pages, address = fields["slot"], fields["pages"], fields["address"]
+    if fields["memory"] == control.MEMORY_PASSED:
+        return _attach_passed(adapter, host, slot, pages, host.take_descriptor(address))
     if fields["memory"] not in (control.MEMORY_SHARED, control.MEMORY_FOREIGN):
         raise OSError(errno.EINVAL, f"memory = {fields['memory']}: there is no such kind")
     if fields["memory"] == control.MEMORY_SHARED:
         if not host.address_map.address(slot * SLOT_PAGES):
-            raise OSError(errno.EINVAL, f"slot {slot} is no shared memory of this host")
+            raise OSError(errno.EINVAL, f"slot = {slot}: it is no shared memory of this host")
         return {}
     if not host.foreign:
-        raise OSError(errno.EPERM, "nothing but the shared memory of this host can be reached")
-    number = adapter.resources.reserve(Kind.ARENA)
-    slots = range(slot, slot + -(-pages // SLOT_PAGES))
-    if any(other in host.arenas for other in slots):
-        raise OSError(errno.EBUSY, f"slot {slot} is attached already")
+        raise OSError(errno.EPERM, "memory: nothing but the shared memory of this host can be reached")
+    number, slots = _free_slots(adapter, host, slot, pages)
     # an embedded host shares its own map with the adapter: there the buffer is in place already, put
     # there by this process itself; an address that a host merely names is never one of this process
     present = host.pid == 0 and pages > 0 and host.address_map.address(slot * SLOT_PAGES) == address != 0
     if present:
         last = slot * SLOT_PAGES + pages - 1
         if host.address_map.address(last) != address + (pages - 1) * 4096:
-            raise OSError(errno.EINVAL, f"slot {slot} does not hold {pages} pages")
+            raise OSError(errno.EINVAL, f"pages = {pages}: slot {slot} does not hold so many")
     elif host.pid <= 0:
-        raise OSError(errno.EPERM, f"slot {slot} is not in the map of this process")
+        raise OSError(errno.EPERM, f"slot = {slot}: it is not in the map of this process")
     else:
         host.address_map.attach(slot, pages, address, host.pid)
-    resource = adapter.resources.add(Kind.ARENA, number, host.number, (slot, pages, not present))
-    host.arenas.update(dict.fromkeys(slots, resource))
+    _enter_arena(adapter, host, number, slots, (slot, pages, not present))
     return {}
+
+
+def _attach_passed(adapter: Adapter, host: Host, slot: int, pages: int, descriptor: int) -> Fields:
+    """An arena over a memfd that this host has passed."""
+    try:
+        number, slots = _free_slots(adapter, host, slot, pages)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    mapping = device_memory.attach_passed(host, slot, pages, descriptor)
+    _enter_arena(adapter, host, number, slots, (slot, pages, True, mapping))
+    return {}
+
+
+def _free_slots(adapter: Adapter, host: Host, slot: int, pages: int) -> tuple[int, range]:
+    """A number for a new arena, and the slots that it takes; EBUSY."""
+    number = adapter.resources.reserve(Kind.ARENA)
+    slots = range(slot, slot + -(-pages // SLOT_PAGES))
+    if any(other in host.arenas for other in slots):
+        raise OSError(errno.EBUSY, f"slot = {slot}: it is attached already")
+    return number, slots
+
+
+def _enter_arena(adapter: Adapter, host: Host, number: int, slots: range, element: Any) -> None:
+    resource = adapter.resources.add(Kind.ARENA, number, host.number, element)
+    host.arenas.update(dict.fromkeys(slots, resource))
 
 
 def _detach_arena(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     resource = host.arenas.get(fields["slot"])
     if resource is None or resource.element[:2] != (fields["slot"], fields["pages"]):
-        raise OSError(errno.EINVAL, f"slot {fields['slot']} does not begin {fields['pages']} attached pages")
+        wanted = f"slot = {fields['slot']}, pages = {fields['pages']}"
+        raise OSError(errno.EINVAL, f"{wanted}: no attached pages begin there, or another number")
     adapter.resources.remove(resource)
     _release_arena(host, resource)
     return {}
 
 
 def _release_arena(host: Host, resource: Resource) -> None:
-    slot, pages, attached_here = resource.element
+    slot, pages, attached_here = resource.element[:3]
     for used in range(slot, slot + -(-pages // SLOT_PAGES)):
         del host.arenas[used]
     if attached_here:
@@ -227,7 +254,7 @@ def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     resource = adapter.resources.find(Kind.MR, fields["lkey"], host.number)
     flags, region = fields["flags"], resource.element
     if not flags or flags & ~(control.REREG_TRANSLATION | control.REREG_PD | control.REREG_ACCESS):
-        raise OSError(errno.EINVAL, f"flags = {flags:#x} name nothing that can be changed")
+        raise OSError(errno.EINVAL, f"flags = {flags:#x}: they name nothing that can be changed")
     pd = resource.uses[0]
     arenas = resource.uses[1:]
     if flags & control.REREG_PD:
@@ -329,10 +356,10 @@ def _create_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
     if not 0 < fields["max_wr"] <= config.max_srq_wr or not 0 < fields["max_sge"] <= config.max_srq_sge:
         raise OSError(
             errno.EINVAL,
-            f"max_wr is 1…{config.max_srq_wr} and max_sge 1…{config.max_srq_sge}",
+            f"max_wr, max_sge: expected 1…{config.max_srq_wr} and 1…{config.max_srq_sge}",
         )
     if fields["srq_limit"] > fields["max_wr"]:
-        raise OSError(errno.EINVAL, "srq_limit is beyond the queue's size")
+        raise OSError(errno.EINVAL, f"srq_limit = {fields['srq_limit']}: the queue has fewer entries")
     uses, cq = _xrc_uses(adapter, host, fields)
     number = adapter.resources.reserve(Kind.SRQ)
     layout = layout_of(
@@ -374,7 +401,7 @@ def _modify_srq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
     if fields["attr_mask"] & ~control.SRQ_LIMIT:
         raise OSError(errno.EINVAL, "attr_mask: only srq_limit can be changed")
     if fields["srq_limit"] > srq.consumer.layout.entries:
-        raise OSError(errno.EINVAL, "srq_limit is beyond the queue's size")
+        raise OSError(errno.EINVAL, f"srq_limit = {fields['srq_limit']}: the queue has fewer entries")
     if fields["attr_mask"] & control.SRQ_LIMIT:
         srq.set_limit(fields["srq_limit"])
     return {}
@@ -456,6 +483,9 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     if resource.kind is Kind.EEC:
         ee_commands.destroy(adapter, resource)
         return
+    if resource.kind is Kind.DM:
+        device_memory.release(adapter, resource)
+        return
     if adapter.resources.hand_over(resource):
         return
     if resource.kind in (Kind.MR, Kind.FAST_MR):  # another host of the domain may have bound windows to it
@@ -511,6 +541,8 @@ HANDLERS: Mapping[int, Handler] = {
     control.IMPORT_PD: context_sharing.import_pd,
     control.UNIMPORT_PD: context_sharing.unimport_pd,
     control.IMPORT_MR: context_sharing.import_mr,
+    control.ALLOC_DM: device_memory.alloc_dm,
+    control.FREE_DM: device_memory.free_dm,
     control.REG_PAGED: paged_commands.reg_paged,
     control.SET_DATA_ACCESS: paged_commands.set_data_access,
     control.CREATE_CQ: _create_cq,

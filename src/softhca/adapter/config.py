@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 from softhca.adapter.profile import Profile
 from softhca.transport.congestion import DcqcnSettings
+from softhca.transport.uniform import UniformBursts
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
@@ -123,6 +124,9 @@ class AdapterConfig:
 
     ``congestion``: connections of RoCE ports have DCQCN with these numbers (`transport.congestion`); None:
     they neither mark what they send as ECN-capable nor tell of marks.
+
+    ``uniform_bursts``: which RDMA WRITEs and READs leave RoCE ports as messages whose packets have one length
+    (`transport.uniform`); None: none.
     """
 
     gids: tuple[bytes, ...]
@@ -157,6 +161,7 @@ class AdapterConfig:
     max_windows: int = 4096
     window_bytes: int = 0
     congestion: DcqcnSettings | None = None
+    uniform_bursts: UniformBursts | None = None
     framing: str = ROCE
     lid: int = 0
     lmc: int = 0
@@ -167,6 +172,7 @@ class AdapterConfig:
     max_agent: int = 256
     max_cm: int = 256
     max_xrcd: int = 4096
+    max_dm: int = 256
     max_rdd: int = 4096
     max_ee: int = 16_384
     ee_error_cache: int = 4096

@@ -22,8 +22,22 @@ if TYPE_CHECKING:
     from softhca.adapter.hosts import Host
 
 _SERVICES = {qp_type: service for service, qp_type in QP_TYPES.items()}
-_MAX_EXPONENT = 31
-_MAX_CM_RETRIES = 15
+_WIDTHS = {
+    "qp_num": 24,
+    "starting_psn": 24,
+    "retry_cnt": 3,
+    "rnr_retry": 3,
+    "srq": 1,
+    "flow_control": 1,
+    "flow_label": 20,
+    "sl": 4,
+    "path_mtu": 4,
+    "ack_timeout": 5,
+    "packet_rate": 6,
+    "cm_response_timeout": 5,
+    "max_cm_retries": 4,
+}
+"""Bits that messages have for what a command says in more."""
 _WAY = tuple(name for name, _ in CM_WAY)
 
 Fields = dict[str, Any]
@@ -74,6 +88,16 @@ def _channel(adapter: Adapter, host: Host, fields: Fields) -> HostConnections:
     return found
 
 
+def _channel_for(adapter: Adapter, host: Host, fields: Fields) -> HostConnections:
+    """The channel of a command that sends; EINVAL for a value that its message has no room for."""
+    channel = _channel(adapter, host, fields)
+    for name, value in fields.items():
+        bits = _WIDTHS.get(name.removeprefix("alternate_"))
+        if bits is not None and value >> bits:
+            raise OSError(errno.EINVAL, f"{name} = {value}: expected 0…{(1 << bits) - 1}")
+    return channel
+
+
 def cm_listen(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_LISTEN: requests for a service ID go to the channel."""
     channel = _channel(adapter, host, fields)
@@ -85,7 +109,7 @@ def cm_listen(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
 
 def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_CONNECT: send REQ."""
-    channel = _channel(adapter, host, fields)
+    channel = _channel_for(adapter, host, fields)
     channel.require_room()
     port = channel.connections.port
     peer = _peer(channel.connections, fields)
@@ -126,7 +150,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 def cm_reply(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_REPLY: accept a request."""
-    channel = _channel(adapter, host, fields)
+    channel = _channel_for(adapter, host, fields)
     reply = m.Rep(
         failover_accepted=_failover(fields["failover"]),
         target_ack_delay=adapter.device_attributes["local_ca_ack_delay"],
@@ -174,7 +198,7 @@ def cm_establish(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapp
 
 def cm_resolve(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_RESOLVE: send SIDR_REQ."""
-    channel = _channel(adapter, host, fields)
+    channel = _channel_for(adapter, host, fields)
     channel.require_room()
     peer = _peer(channel.connections, fields)
     request = m.SidrReq(
@@ -190,7 +214,7 @@ def cm_resolve(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 def cm_answer(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_ANSWER: send SIDR_REP."""
-    channel = _channel(adapter, host, fields)
+    channel = _channel_for(adapter, host, fields)
     answer = m.SidrRep(
         status=fields["status"],
         qpn=fields["qp_num"],
@@ -213,7 +237,7 @@ def cm_destroy(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 
 def cm_load_path(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_LOAD_PATH: send LAP."""
-    channel = _channel(adapter, host, fields)
+    channel = _channel_for(adapter, host, fields)
     proposed = _alternate(adapter, fields)
     if not proposed:
         raise OSError(errno.EINVAL, "dgid, dlid: the path leads nowhere")
@@ -228,7 +252,7 @@ def cm_answer_path(adapter: Adapter, host: Host, fields: Fields, now: int) -> Ma
     channel = _channel(adapter, host, fields)
     said = fields["information"]
     if len(said) > len(m.Apr().additional_information):
-        raise OSError(errno.EINVAL, f"APR has 72 bytes of additional information, not {len(said)}")
+        raise OSError(errno.EINVAL, f"information: APR has 72 bytes of it, not {len(said)}")
     apr = m.Apr(
         additional_information_length=len(said),
         ap_status=fields["status"],
@@ -239,27 +263,27 @@ def cm_answer_path(adapter: Adapter, host: Host, fields: Fields, now: int) -> Ma
     return {}
 
 
-def _alternate(adapter: Adapter, way: Fields) -> Fields:
+def _alternate(adapter: Adapter, path: Fields) -> Fields:
     """An alternate path as REQ and LAP have it; nothing where there is none.  EINVAL: it begins at no port of
     the adapter.
     """
-    if not any(way["dgid"]) and not way["dlid"]:
+    if not any(path["dgid"]) and not path["dlid"]:
         return {}
-    port = port_at(adapter, way["own_gid"], way["own_lid"])
+    port = port_at(adapter, path["own_gid"], path["own_lid"])
     if port is None:
         raise OSError(errno.EINVAL, "own_gid, own_lid: no port of the adapter has them")
     return {
         "alternate_local_lid": port.lid if port.native else LID_PERMISSIVE,
-        "alternate_remote_lid": way["dlid"] if port.native else LID_PERMISSIVE,
-        "alternate_local_gid": way["own_gid"],
-        "alternate_remote_gid": way["dgid"],
-        "alternate_flow_label": way["flow_label"],
-        "alternate_packet_rate": way["packet_rate"],
-        "alternate_traffic_class": way["traffic_class"],
-        "alternate_hop_limit": way["hop_limit"],
-        "alternate_sl": way["sl"],
+        "alternate_remote_lid": path["dlid"] if port.native else LID_PERMISSIVE,
+        "alternate_local_gid": path["own_gid"],
+        "alternate_remote_gid": path["dgid"],
+        "alternate_flow_label": path["flow_label"],
+        "alternate_packet_rate": path["packet_rate"],
+        "alternate_traffic_class": path["traffic_class"],
+        "alternate_hop_limit": path["hop_limit"],
+        "alternate_sl": path["sl"],
         "alternate_subnet_local": int(port.native),
-        "alternate_ack_timeout": way["ack_timeout"],
+        "alternate_ack_timeout": path["ack_timeout"],
     }
 
 
@@ -295,8 +319,6 @@ def _queue_pair(fields: Fields) -> Fields:
 
 def _peer(connections: PortConnections, fields: Fields) -> Address:
     """The peer's queue pair 1, as a datagram there is addressed; EINVAL for what cannot be."""
-    if fields["cm_response_timeout"] > _MAX_EXPONENT or fields["max_cm_retries"] > _MAX_CM_RETRIES:
-        raise OSError(errno.EINVAL, "cm_response_timeout is 0…31, max_cm_retries 0…15")
     queue_pair_1 = {"qpn": GENERAL_QPN, "qkey": GENERAL_QKEY, "path_bits": 0}
     peer = destination_of(
         connections.management, {**fields, **queue_pair_1, "is_global": any(fields["dgid"])}

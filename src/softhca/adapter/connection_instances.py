@@ -55,7 +55,7 @@ class HostInstances:
         if self._is_foreign(request.local_qpn):
             return request
         private_data = with_offer(request.private_data, self.numbers.next(place_of(peer)))
-        return request if private_data is None else replace(request, private_data=private_data)
+        return request if private_data is None else request.changed(private_data=private_data)
 
     def sent(self, number: int, request: m.Req) -> None:
         """It has been sent for the connection ``number``."""
@@ -85,7 +85,7 @@ class HostInstances:
         else:
             self.forget(event.number)
             return event
-        return replace(event, message=replace(message, private_data=without(message.private_data)))
+        return replace(event, message=message.changed(private_data=without(message.private_data)))
 
     # the passive side
 
@@ -112,7 +112,7 @@ class HostInstances:
         instance = self._waiting[number][1]
         private_data = with_answer(reply.private_data, instance)
         self._give(reply.local_qpn, 0 if private_data is None else instance)
-        return reply if private_data is None else replace(reply, private_data=private_data)
+        return reply if private_data is None else reply.changed(private_data=private_data)
 
     def forget(self, number: int) -> None:
         """A connection is answered, or over."""

@@ -7,7 +7,6 @@ for waits, except requests: those are dropped, and their peers ask again.
 
 from __future__ import annotations
 
-import errno
 import random
 from collections import deque
 from collections.abc import Mapping
@@ -221,8 +220,8 @@ class HostConnections:
 
     def require_room(self) -> None:
         """OSError ENOMEM where it may not."""
-        if not self.affords():
-            raise OSError(errno.ENOMEM, "the connections of this host cost the adapter too much")
+        limit_bytes = self._adapter.config.max_host_bytes
+        self._adapter.resources.afford(self._host.number, CONNECTION_BYTES, limit_bytes)
 
     def add(self, number: int) -> None:
         """The host has another one."""

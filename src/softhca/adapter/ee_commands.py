@@ -24,7 +24,9 @@ Fields = dict[str, Any]
 def alloc_rdd(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """ALLOC_RDD: a reliable datagram domain."""
     if RD not in adapter.config.profile.services:
-        raise OSError(errno.EOPNOTSUPP, f"this {adapter.config.profile} has no reliable datagrams")
+        raise OSError(
+            errno.EOPNOTSUPP, f"max_rdd = 0: this {adapter.config.profile} has no reliable datagrams"
+        )
     number = adapter.resources.reserve(Kind.RDD)
     adapter.resources.add(Kind.RDD, number, host.number, RdDomain(number))
     return {"rdd": number}

@@ -36,7 +36,7 @@ cdef class Adapter(Environment):
     cdef ReceivePath _receive_path
     cdef Arrival _loop
 
-    cpdef Port port_of(self, int number)
+    cpdef Port port_of(self, long long number, str name=*)
     cpdef int attach_host(self, object side) except -1
     cpdef object _on_notify(self)
     cpdef object detach_host(self, int number)

@@ -104,7 +104,8 @@ class Adapter(Environment):
                  notify: Callable[[], object] | None = None, now: int = 0) -> None:
         generator = random.Random(seed)
         super().__init__(RegionTable(TranslationTable(), generator), TransportCounters(),
-                         withheld_operations=config.profile.withheld_operations)
+                         withheld_operations=config.profile.withheld_operations,
+                         uniform_bursts=config.uniform_bursts)
         self.config = config
         self.device_attributes = device_attributes(config)
         self.notify = notify
@@ -134,10 +135,10 @@ class Adapter(Environment):
         )
         self._loop = Arrival()
 
-    def port_of(self, number: int) -> Port:
-        """The port with this number; OSError EINVAL when there is none."""
+    def port_of(self, number: int, name: str = "port_num") -> Port:
+        """The port with this number, of the attribute ``name``; OSError EINVAL when there is none."""
         if not 0 < number <= len(self.ports):
-            raise OSError(errno.EINVAL, f"there is no port {number}")
+            raise OSError(errno.EINVAL, f"{name} = {number}: the adapter has ports 1…{len(self.ports)}")
         return self.ports[number - 1]
 
     # commands

@@ -115,11 +115,11 @@ def register_agent(adapter: Adapter, host: Host, fields: Fields, now: int) -> Ma
     subnet = management_class in SUBNET_CLASSES
     flow = port.management[SUBNET_QPN if subnet else GENERAL_QPN]
     if flow is None:
-        raise OSError(errno.EOPNOTSUPP, f"port {port.number} is RoCEv2 and has no queue pair 0")
+        raise OSError(errno.EOPNOTSUPP, f"mgmt_class: port {port.number} is RoCEv2 and has no queue pair 0")
     if subnet and not adapter.config.host_subnet_management:
-        raise OSError(errno.EPERM, "this adapter keeps queue pair 0 to itself")
+        raise OSError(errno.EPERM, "mgmt_class: this adapter keeps queue pair 0 to itself")
     if not management_class:
-        raise OSError(errno.EINVAL, "there is no management class 0")
+        raise OSError(errno.EINVAL, "mgmt_class = 0: there is no such class")
     asked = fields["methods_low"] | fields["methods_high"] << 64
     methods = frozenset(method for method in range(MAX_METHOD + 1) if asked >> method & 1)
     layout = layout_of(
@@ -162,9 +162,11 @@ def send_mad(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[
     agent: HostAgent = adapter.resources.find(Kind.AGENT, fields["agent"], host.number).element
     flow, data = agent.flow, fields["mad"]
     if len(data) != MAD_BYTES:
-        raise OSError(errno.EINVAL, f"a MAD has {MAD_BYTES} bytes, not {len(data)}")
+        raise OSError(errno.EINVAL, f"mad: a datagram has {MAD_BYTES} bytes, not {len(data)}")
     if fields["retries"] > MAX_RETRIES:
-        raise OSError(errno.EINVAL, f"a MAD is sent again {MAX_RETRIES} times at most")
+        raise OSError(
+            errno.EINVAL, f"retries = {fields['retries']}: a MAD is sent again {MAX_RETRIES} times at most"
+        )
     destination = destination_of(flow, fields)
     header = MadHeader.decode(data)
     timeout_ns = fields["timeout_ms"] * _NS_PER_MS
@@ -172,9 +174,9 @@ def send_mad(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[
         flow.dispatcher.send(agent, data, destination)
         return {}
     if flow.pending.has(agent, request_key(header)):
-        raise OSError(errno.EINVAL, "a request of this transaction ID waits for its response")
+        raise OSError(errno.EINVAL, "mad: a request of this transaction ID waits for its response")
     if flow.pending.count(agent) >= MAX_PENDING:
-        raise OSError(errno.EAGAIN, f"{MAX_PENDING} requests of this agent wait for their responses")
+        raise OSError(errno.EAGAIN, f"agent: {MAX_PENDING} requests of it wait for their responses")
     flow.ask(agent, data, destination, timeout_ns, fields["retries"], now)
     return {}
 
@@ -183,15 +185,17 @@ def destination_of(flow: ManagementFlow, fields: Fields) -> Address:
     """Where a datagram is to go; EINVAL for what cannot be."""
     port = flow.port
     if not 0 < fields["qpn"] <= _MAX_QPN and flow.number == GENERAL_QPN:
-        raise OSError(errno.EINVAL, f"queue pair {fields['qpn']} takes no datagrams of queue pair 1")
+        raise OSError(errno.EINVAL, f"qpn = {fields['qpn']}: it takes no datagrams of queue pair 1")
     if flow.number == SUBNET_QPN and (fields["qpn"] or fields["is_global"]):
-        raise OSError(errno.EINVAL, "queue pair 0 sends to queue pair 0, without a GRH")
+        raise OSError(errno.EINVAL, "qpn, is_global: queue pair 0 sends to queue pair 0, without a GRH")
     if fields["sl"] > _MAX_SL or fields["path_bits"] > _MAX_PATH_BITS:
-        raise OSError(errno.EINVAL, "a service level has 4 bits, path bits are 7")
+        raise OSError(errno.EINVAL, "sl, path_bits: a service level has 4 bits, path bits are 7")
     if fields["pkey_index"] >= len(port.pkeys):
-        raise OSError(errno.EINVAL, f"there is no P_Key {fields['pkey_index']}")
+        raise OSError(
+            errno.EINVAL, f"pkey_index = {fields['pkey_index']}: the table has {len(port.pkeys)} P_Keys"
+        )
     if not fields["dlid"] if port.native else not fields["is_global"]:
-        raise OSError(errno.EINVAL, "a native port sends to a LID, a RoCE port to a GID")
+        raise OSError(errno.EINVAL, "dlid, dgid: a native port sends to a LID, a RoCE port to a GID")
     return Address(
         qpn=fields["qpn"],
         qkey=fields["qkey"],

@@ -152,7 +152,7 @@ class Host:
             self.queue_pairs[slot] = queue_pair
             return slot
         if len(self.queue_pairs) >= DOORBELL_SLOTS:
-            raise OSError(errno.ENOMEM, "all doorbells of this host are in use")
+            raise OSError(errno.ENOMEM, f"doorbell: all {DOORBELL_SLOTS} of this host are in use")
         self.queue_pairs.append(queue_pair)
         return len(self.queue_pairs) - 1
 

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.resources import Kind
+from softhca.adapter.resources import Kind, Resource
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -19,7 +19,7 @@ def check_room(adapter: Adapter) -> None:
     """ENOMEM when the adapter has all the regions, fast ones among them, that it may have."""
     limit = adapter.config.max_mr
     if adapter.resources.count(Kind.MR) + adapter.resources.count(Kind.FAST_MR) >= limit:
-        raise OSError(errno.ENOMEM, f"the adapter has no room for another region (limit {limit})")
+        raise OSError(errno.ENOMEM, f"max_mr = {limit}: the adapter has no room for another region")
 
 
 def alloc_mw(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
@@ -33,7 +33,7 @@ def alloc_mw(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[
 
 def dealloc_mw(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """DEALLOC_MW: bound or not; its key is dead at once."""
-    resource = adapter.resources.find(Kind.MW, _number(fields["mw"], Kind.MW), host.number)
+    resource = _find(adapter, host, "mw", fields["mw"], Kind.MW)
     adapter.memory_windows.deallocate(resource.element)
     adapter.resources.remove(resource)
     return {}
@@ -45,7 +45,7 @@ def alloc_fast_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
     check_room(adapter)
     limit = adapter.config.max_fast_pages
     if not 0 < fields["max_pages"] <= limit:
-        raise OSError(errno.EINVAL, f"max_pages: a fast region has 1…{limit} pages")
+        raise OSError(errno.EINVAL, f"max_pages = {fields['max_pages']}: a fast region has 1…{limit} pages")
     number = adapter.resources.reserve(Kind.FAST_MR)
     region = adapter.memory_windows.allocate_fast(
         _name(number, Kind.FAST_MR), pd.number, fields["max_pages"], host.address_map
@@ -56,7 +56,7 @@ def alloc_fast_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
 
 def dereg_fast_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """DEREG_FAST_MR: registered or not; EBUSY while memory windows are bound to it."""
-    resource = adapter.resources.find(Kind.FAST_MR, _number(fields["mr"], Kind.FAST_MR), host.number)
+    resource = _find(adapter, host, "mr", fields["mr"], Kind.FAST_MR)
     adapter.memory_windows.deallocate(resource.element)
     adapter.resources.remove(resource)
     return {}
@@ -67,8 +67,7 @@ def _name(number: int, kind: Kind) -> int:
     return number << 1 | (kind is Kind.FAST_MR)
 
 
-def _number(name: int, kind: Kind) -> int:
-    """The resource's number of a name; EINVAL where it is the other kind's."""
-    if name & 1 != (kind is Kind.FAST_MR):
-        raise OSError(errno.EINVAL, f"{name} is no {kind.name}")
-    return name >> 1
+def _find(adapter: Adapter, host: Host, field: str, name: int, kind: Kind) -> Resource:
+    """The resource that a command's field names; EINVAL where there is none, or it is the other kind's."""
+    number = name >> 1 if name & 1 == (kind is Kind.FAST_MR) else 0  # which is nobody's
+    return adapter.resources.find(kind, number, host.number, field, name)

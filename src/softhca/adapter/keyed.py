@@ -35,7 +35,9 @@ class KeyedConnections:
         if row.key not in _OTHER_WAYS and row.key_number is not None:
             number = row.number << 24 | row.key_number(queue_pair) & 0xFFFFFF
             if self._found.setdefault(number, queue_pair) is not queue_pair:
-                raise OSError(EBUSY, f"another {row.name} queue pair is found by {number & 0xFFFFFF:#x}")
+                raise OSError(
+                    EBUSY, f"qp_type: another {row.name} queue pair is found by {number & 0xFFFFFF:#x}"
+                )
 
     def forget(self, queue_pair: Connection) -> None:
         """A queue pair goes."""

@@ -58,6 +58,8 @@ ENTROPY = 1
 """Management datagrams of a port leave from one UDP source port."""
 HOP_LIMIT = 64
 HIGHEST_LEVEL = 15
+MAX_ROUTES = 64
+"""Ways to peers that a queue pair keeps: to lay one out anew costs a sixth of what a connection does."""
 
 
 class RateLimit:
@@ -91,6 +93,7 @@ class ManagementFlow(Flow):
         self._seed = seed
         self._connections: PortConnections | None = None
         self._waiting: deque[tuple[bytes, Address, Route]] = deque()
+        self._routes: dict[tuple[object, ...], Route] = {}
         self._psn = 0
         self._rate = RateLimit(PERIOD_NS, MOST_AT_ONCE)
         self._connection_rate = RateLimit(CONNECTION_PERIOD_NS, MOST_CONNECTIONS_AT_ONCE)
@@ -182,34 +185,53 @@ class ManagementFlow(Flow):
         return True
 
     def _route_to(self, to: Address) -> Route:
+        """The way to a peer.  All that it is made of tells whether one that is kept may be used again."""
         port = self.port
-        if port.native:
-            subnet = self.number == SUBNET_QPN
-            route = Route(
-                NATIVE,
-                self.own_gid(to),
-                to.gid or bytes(16),
-                traffic_class=to.traffic_class,
-                hop_limit=HOP_LIMIT,
-                slid=port.source_lid(to.path_bits) if port.lid else LID_PERMISSIVE,
-                dlid=to.lid,
-                sl=to.sl,
-                has_grh=to.gid is not None and not subnet,
-                port_number=port.number,
-            )
-            if subnet:
-                route.vl = MANAGEMENT_LANE
-            return route
-        if to.gid is None:
+        if not port.native and to.gid is None:
             raise ValueError("a RoCE port sends to a GID")
-        return Route(
-            ROCE_V4 if to.gid.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
-            self.own_gid(to),
-            to.gid,
-            port.source_port_for(ENTROPY, None),
+        source = self.own_gid(to)
+        key: tuple[object, ...]
+        if port.native:
+            slid = port.source_lid(to.path_bits) if port.lid else LID_PERMISSIVE
+            key = (source, to.gid, to.traffic_class, slid, to.lid, to.sl)
+        else:
+            key = (source, to.gid, to.traffic_class, port.source_port_for(ENTROPY, None))
+        route = self._routes.get(key)
+        if route is None:
+            route = self._native_route(source, to, slid) if port.native else self._roce_route(source, to)
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            self._routes[key] = route
+        return route
+
+    def _native_route(self, source: bytes, to: Address, slid: int) -> Route:
+        subnet = self.number == SUBNET_QPN
+        route = Route(
+            NATIVE,
+            source,
+            to.gid or bytes(16),
             traffic_class=to.traffic_class,
             hop_limit=HOP_LIMIT,
-            port_number=port.number,
+            slid=slid,
+            dlid=to.lid,
+            sl=to.sl,
+            has_grh=to.gid is not None and not subnet,
+            port_number=self.port.number,
+        )
+        if subnet:
+            route.vl = MANAGEMENT_LANE
+        return route
+
+    def _roce_route(self, source: bytes, to: Address) -> Route:
+        gid = to.gid or b""
+        return Route(
+            ROCE_V4 if gid.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
+            source,
+            gid,
+            self.port.source_port_for(ENTROPY, None),
+            traffic_class=to.traffic_class,
+            hop_limit=HOP_LIMIT,
+            port_number=self.port.number,
         )
 
     def own_gid(self, to: Address) -> bytes:

@@ -40,25 +40,35 @@ class MulticastGroups:
         full, or why its port's link cannot join.
         """
         if not queue_pair.flow.multicasts:
-            raise OSError(errno.EINVAL, "only UD queue pairs receive multicast")
+            raise OSError(errno.EINVAL, "qp_num: only UD queue pairs receive multicast")
         group = self._groups.get(gid, {})
         if queue_pair.number in group:
             return
         if not group and len(self._groups) >= self._config.max_mcast_grp:
-            raise OSError(errno.ENOMEM, f"the adapter has {self._config.max_mcast_grp} groups at most")
+            raise OSError(
+                errno.ENOMEM, f"max_mcast_grp = {self._config.max_mcast_grp}: there are so many groups"
+            )
         if len(group) >= self._config.max_mcast_qp_attach:
-            raise OSError(errno.ENOMEM, f"a group has {self._config.max_mcast_qp_attach} queue pairs at most")
+            raise OSError(
+                errno.ENOMEM, f"max_mcast_qp_attach = {self._config.max_mcast_qp_attach}: the group has them"
+            )
         ports, port = self._ports.get(gid, {}), queue_pair.flow.port_number
         if port not in ports.values():
-            self.join(port, gid)
+            self._join(port, gid)
         self._groups[gid], self._ports[gid] = group, ports
         group[queue_pair.number], ports[queue_pair.number] = queue_pair, port
+
+    def _join(self, port: int, gid: bytes) -> None:
+        try:
+            self.join(port, gid)
+        except OSError as error:
+            raise OSError(error.errno, f"gid: its port cannot join: {error.strerror or error}") from None
 
     def detach(self, gid: bytes, queue_pair: QueuePair) -> None:
         """Let it receive no more.  EINVAL when it did not."""
         group = self._groups.get(gid, {})
         if queue_pair.number not in group:
-            raise OSError(errno.EINVAL, f"QP {queue_pair.number} is not attached to this group")
+            raise OSError(errno.EINVAL, f"gid: queue pair {queue_pair.number} is not attached to this group")
         ports = self._ports[gid]
         port = ports.pop(queue_pair.number)
         del group[queue_pair.number]

@@ -32,7 +32,7 @@ def alternate_of(adapter: Adapter, connection: Connection, attributes: Fields) -
         return None
     if connection.service not in (RC, UC):
         raise OSError(errno.EOPNOTSUPP, "alt_ah_attr: only RC and UC have alternate paths")
-    port = adapter.port_of(number)
+    port = adapter.port_of(number, "alt_port_num")
     if pkey_index >= len(port.pkeys):
         raise OSError(errno.EINVAL, f"alt_pkey_index = {pkey_index}: the table has {len(port.pkeys)} P_Keys")
     if timeout > 31:

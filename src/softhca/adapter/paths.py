@@ -34,11 +34,11 @@ def check_vector(vector: Mapping[str, Any], port: Port, connected: bool = False)
     either.
     """
     if vector.get("port_num", 0) not in (0, port.number):
-        raise OSError(errno.EINVAL, f"port_num = {vector['port_num']} in a path from port {port.number}")
+        raise OSError(errno.EINVAL, f"port_num = {vector['port_num']}: the path begins at port {port.number}")
     if not 0 <= vector.get("sl", 0) <= 15 or not 0 <= vector.get("flow_label", 0) < 1 << 20:
-        raise OSError(errno.EINVAL, "sl is 0…15 and flow_label has 20 bits")
+        raise OSError(errno.EINVAL, "sl, flow_label: they have 4 and 20 bits")
     if not 0 <= vector.get("hop_limit", 0) <= 0xFF or not 0 <= vector.get("traffic_class", 0) <= 0xFF:
-        raise OSError(errno.EINVAL, "hop_limit and traffic_class have 8 bits")
+        raise OSError(errno.EINVAL, "hop_limit, traffic_class: they have 8 bits")
     if port.native:
         _check_native(vector, port, connected)
         return
@@ -64,11 +64,11 @@ def _check_native(vector: Mapping[str, Any], port: Port, connected: bool) -> Non
     """The rules of a native address vector (IBTA vol. 1, 11.2.2.1): a DLID, and a global route if wanted."""
     dlid = _dlid(vector, port)
     if vector.get("sl", 0) == MANAGEMENT_LANE:
-        raise OSError(errno.EINVAL, "sl = 15 leads to virtual lane 15, which is management's")
+        raise OSError(errno.EINVAL, "sl = 15: it leads to virtual lane 15, which is management's")
     if not 0 <= vector.get("src_path_bits", 0) <= SRC_PATH_BITS_LAST:
-        raise OSError(errno.EINVAL, f"src_path_bits are 0…{SRC_PATH_BITS_LAST}")
+        raise OSError(errno.EINVAL, f"src_path_bits: expected 0…{SRC_PATH_BITS_LAST}")
     if not 0 < dlid <= LID_LAST_MULTICAST:
-        raise OSError(errno.EINVAL, f"dlid = {dlid:#x} leads to no port")
+        raise OSError(errno.EINVAL, f"dlid = {dlid:#x}: it leads to no port")
     destination = bytes(16)
     if vector.get("is_global", 0):
         _gid_index(vector, port)

@@ -265,13 +265,13 @@ class Port:
             overhead = 0
             if self.overhead_for is not None and not self.native:
                 overhead = self.overhead_for(peer)
-            told_bytes = self.config.window_bytes
+            configured_bytes = self.config.window_bytes
             # only a path that cuts bursts leaves this machine, and can be long
             window = DestinationWindow(
-                told_bytes or DEFAULT_LIMIT_BYTES,
-                told_bytes or DEFAULT_MAXIMUM_BYTES,
+                configured_bytes or DEFAULT_LIMIT_BYTES,
+                configured_bytes or DEFAULT_MAXIMUM_BYTES,
                 overhead,
-                far_maximum_bytes=FAR_MAXIMUM_BYTES if overhead and not told_bytes else 0,
+                far_maximum_bytes=FAR_MAXIMUM_BYTES if overhead and not configured_bytes else 0,
             )
         self.windows[peer] = window
         return window

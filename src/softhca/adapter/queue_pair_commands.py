@@ -18,7 +18,6 @@ from softhca.queues import qp_attributes
 from softhca.queues.control_fields import (
     CREATE_TELLS_LOSSES,
     QP_EVENTS,
-    RING,
 )
 from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
@@ -64,11 +63,12 @@ def _ring(
     return RingConsumer(
         layout_of(
             host.address_map,
-            {name: fields[f"{side}_{name}"] for name, _ in RING},
+            fields,
             least_entries=max(entries, 1),
             most_entries=adapter.config.max_qp_wr,
             least_entry_bytes=entry_bytes,
             most_entry_bytes=entry_bytes,
+            prefix=f"{side}_",
         )
     )
 
@@ -91,7 +91,7 @@ def _uses_of(adapter: Adapter, host: Host, row: Service, fields: Fields) -> dict
         if fields[name] and name not in kinds:
             raise OSError(errno.EINVAL, f"{name}: a queue pair of {row.name} has none")
     find = adapter.resources.find
-    return {name: find(kind, fields[name], host.number) for name, kind in kinds.items()}
+    return {name: find(kind, fields[name], host.number, name) for name, kind in kinds.items()}
 
 
 def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:

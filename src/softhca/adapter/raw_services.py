@@ -28,18 +28,20 @@ class RawServices:
         that cannot be, EBUSY when another one receives it.
         """
         if queue_pair.service != RAW:
-            raise OSError(errno.EINVAL, "only raw queue pairs receive raw datagrams")
+            raise OSError(errno.EINVAL, "qp_num: only raw queue pairs receive raw datagrams")
         if not 0 <= service <= RAW_IPV6 and service != ALL_RAW:
-            raise OSError(errno.EINVAL, f"{service:#x} is no EtherType and no other raw service")
+            raise OSError(errno.EINVAL, f"service = {service:#x}: no EtherType and no other raw service")
         service = _one(service)
         if self._receivers.setdefault(service, queue_pair) is not queue_pair:
-            raise OSError(errno.EBUSY, f"another queue pair receives raw service {service:#x}")
+            raise OSError(errno.EBUSY, f"service = {service:#x}: another queue pair receives it")
 
     def detach(self, service: int, queue_pair: QueuePair) -> None:
         """Let it receive no more.  EINVAL when it did not."""
         service = _one(service)
         if self._receivers.get(service) is not queue_pair:
-            raise OSError(errno.EINVAL, f"QP {queue_pair.number} does not receive raw service {service:#x}")
+            raise OSError(
+                errno.EINVAL, f"service = {service:#x}: queue pair {queue_pair.number} does not receive it"
+            )
         del self._receivers[service]
 
     def forget(self, queue_pair: QueuePair) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import errno
+from collections.abc import Mapping
 from typing import Any
 
 from softhca.adapter.config import AdapterConfig
@@ -36,6 +37,39 @@ class Kind(enum.IntEnum):
     CM = 11
     EEC = 12
     RDD = 13
+    DM = 14
+
+
+NAMES: Mapping[Kind, str] = {
+    Kind.QP: "qp_num",
+    Kind.AH: "ah",
+    Kind.SRQ: "srq",
+    Kind.CQ: "cq",
+    Kind.MW: "mw",
+    Kind.FAST_MR: "mr",
+    Kind.MR: "lkey",
+    Kind.ARENA: "slot",
+    Kind.PD: "pd",
+    Kind.AGENT: "agent",
+    Kind.XRCD: "xrcd",
+    Kind.CM: "cm",
+    Kind.EEC: "ee_num",
+    Kind.RDD: "rdd",
+    Kind.DM: "dm",
+}
+"""The attribute of commands that names one of a kind."""
+
+LIMITS: Mapping[Kind, str] = {
+    Kind.FAST_MR: "max_mr",
+    Kind.ARENA: "max_mr",
+    Kind.EEC: "max_ee",
+    **{
+        kind: f"max_{kind.name.lower()}"
+        for kind in Kind
+        if kind not in (Kind.FAST_MR, Kind.ARENA, Kind.EEC)
+    },
+}
+"""The attribute of the adapter that bounds how many there are of a kind."""
 
 
 def limits_of(config: AdapterConfig) -> dict[Kind, int]:
@@ -55,6 +89,7 @@ def limits_of(config: AdapterConfig) -> dict[Kind, int]:
         Kind.CM: config.max_cm,
         Kind.EEC: config.max_ee,
         Kind.RDD: config.max_rdd,
+        Kind.DM: config.max_dm,
     }
 
 
@@ -127,17 +162,19 @@ class ResourceTable:
         """A number for a new resource of ``kind``.  ENOMEM when the adapter's limit is reached."""
         if kind is Kind.PD:
             return self._domains.allocate()
-        table = self._tables[kind]
-        if len(table) >= self._limits[kind]:
+        table, limit = self._tables[kind], self._limits[kind]
+        if len(table) >= limit:
             raise OSError(
-                errno.ENOMEM, f"the adapter has no room for another {kind.name} (limit {len(table)})"
+                errno.ENOMEM, f"{LIMITS[kind]} = {limit}: the adapter has no room for another {kind.name}"
             )
         return self._numbers[kind].take(table)
 
     def afford(self, host: int, cost_bytes: int, limit_bytes: int) -> None:
         """ENOMEM when so much more for ``host`` would be more than ``limit_bytes`` for all that it owns."""
         if self._costs.get(host, 0) + cost_bytes > limit_bytes:
-            raise OSError(errno.ENOMEM, f"what a host owns costs the adapter {limit_bytes} bytes at most")
+            raise OSError(
+                errno.ENOMEM, f"max_host_bytes = {limit_bytes}: what this host owns costs the adapter that"
+            )
 
     def cost(self, host: int) -> int:
         """Bytes that all that ``host`` owns costs the adapter."""
@@ -195,22 +232,28 @@ class ResourceTable:
         resource.number = number
         table[number] = owned[resource.kind, number] = resource
 
-    def find(self, kind: Kind, number: int, host: int) -> Resource:
+    def find(
+        self, kind: Kind, number: int, host: int, name: str = "", named: int | None = None
+    ) -> Resource:
         """The resource of this host, or a domain that it has imported.  EINVAL when there is none, or it is
-        another host's."""
+        another host's: the attribute ``name`` of the command (its kind's own) says what does not exist, by
+        ``number`` or what the command ``named``."""
         resource = self._tables[kind].get(number)
         if resource is None or (
             resource.host != host
             and (kind is not Kind.PD or host not in self._importers.get(number, ()))
         ):
-            raise OSError(errno.EINVAL, f"there is no {kind.name} {number}")
+            said = f"{name or NAMES[kind]} = {number if named is None else named}"
+            raise OSError(errno.EINVAL, f"{said}: there is no such {kind.name}")
         return resource
 
     def find_own(self, kind: Kind, number: int, host: int) -> Resource:
         """The resource of this host; EINVAL when there is none, or it is only imported."""
         resource = self.find(kind, number, host)
         if resource.host != host:
-            raise OSError(errno.EINVAL, f"{kind.name} {number} is imported")
+            raise OSError(
+                errno.EINVAL, f"{NAMES[kind]} = {number}: it is imported, and not this host's to free"
+            )
         return resource
 
     # protection domains of several hosts
@@ -227,13 +270,13 @@ class ResourceTable:
         """It uses the domain no more.  EBUSY while it has something in it; EINVAL where it made the domain
         itself."""
         if any(domain in each.uses for each in self.owned(host)):
-            raise OSError(errno.EBUSY, f"PD {domain.number} is in use by this host")
+            raise OSError(errno.EBUSY, f"pd = {domain.number}: it is in use by this host")
         if domain.host != host:
             self._unshare(domain.number, host)
         elif domain.number in self._inherited:
             self._forsake(domain)
         else:
-            raise OSError(errno.EINVAL, f"PD {domain.number} is not imported")
+            raise OSError(errno.EINVAL, f"pd = {domain.number}: it is not imported")
 
     def _unshare(self, number: int, host: int) -> None:
         importers = self._importers.get(number, set()) - {host}
@@ -286,7 +329,7 @@ class ResourceTable:
         users = self._domains.references(resource.number) if resource.kind is Kind.PD else resource.users
         if users:
             raise OSError(
-                errno.EBUSY, f"{resource.kind.name} {resource.number} is in use by {users} other(s)"
+                errno.EBUSY, f"{NAMES[resource.kind]} = {resource.number}: it is in use by {users} other(s)"
             )
 
     def remove(self, resource: Resource) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from softhca.memory.arenas import AddressMap
+from softhca.queues.control_fields import RING
 from softhca.queues.ring import RingLayout, plan
 
 FULL_RING_RETRY_NS = 10_000_000
@@ -33,22 +34,28 @@ def layout_of(
     most_entries: int,
     least_entry_bytes: int,
     most_entry_bytes: int,
+    prefix: str = "",
 ) -> RingLayout:
-    """The layout of the ring that the fields ``control_fields.RING`` describe.
+    """The layout of the ring that the fields ``control_fields.RING``, after a ``prefix``, describe.
 
     The bounds are what the adapter's limits allow, for the adapter keeps a few bytes an entry and a page
     itself.  EINVAL for ``entries`` outside of them, a body store that cannot hold the least number of
     shortest entries or is longer than all entries at their longest, or another number of frames; EFAULT for
     frames that are not mapped here.
     """
-    entries, body_bytes, runs = ring["entries"], ring["body_bytes"], ring["frames"]
+    entries, body_bytes, runs = (ring[prefix + name] for name, _ in RING)
     if not 0 < least_entries <= entries <= most_entries:
-        raise OSError(errno.EINVAL, f"a ring here has {least_entries}…{most_entries} entries, not {entries}")
+        raise OSError(
+            errno.EINVAL, f"{prefix}entries = {entries}: a ring here has {least_entries}…{most_entries}"
+        )
     least_bytes, most_bytes = least_entries * least_entry_bytes, entries * most_entry_bytes
     if not least_bytes <= body_bytes <= most_bytes:
-        raise OSError(errno.EINVAL, f"{entries} entries take {least_bytes}…{most_bytes} bytes")
+        raise OSError(
+            errno.EINVAL,
+            f"{prefix}body_bytes = {body_bytes}: {entries} entries take {least_bytes}…{most_bytes}",
+        )
     pages = plan(entries, body_bytes)
     if sum(count for _, count in runs) != pages:
-        raise OSError(errno.EINVAL, f"{entries} entries and {body_bytes} bytes take {pages} frames")
+        raise OSError(errno.EINVAL, f"{prefix}frames: {entries} entries and {body_bytes} bytes take {pages}")
     frames = [frame for first, count in runs for frame in range(first, first + count)]
     return RingLayout.over(frames, address_map, entries, body_bytes)

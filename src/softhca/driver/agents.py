@@ -68,11 +68,13 @@ class AgentHandle:
         entries: int,
     ) -> None:
         if not 0 < entries <= MAX_AGENT_ENTRIES:
-            raise DriverError(errno.EINVAL, f"an agent has room for 1…{MAX_AGENT_ENTRIES} datagrams")
+            raise DriverError(
+                errno.EINVAL, f"entries = {entries}: an agent has room for 1…{MAX_AGENT_ENTRIES} datagrams"
+            )
         asked = 0
         for method in methods:
             if not 0 <= method < _METHOD_BITS:
-                raise DriverError(errno.EINVAL, f"there is no method {method:#x}")
+                raise DriverError(errno.EINVAL, f"methods: there is no method {method:#x}")
             asked |= 1 << method
         self._driver = driver
         self._session = driver.session
@@ -154,10 +156,10 @@ class AgentHandle:
         datagram, no time to wait for it, or another thread asks with its transaction ID.
         """
         if timeout_ms <= 0 or len(mad) != MAD_BYTES or not _is_answered(mad):
-            raise DriverError(errno.EINVAL, "what is asked is a request, and has a time-out")
+            raise DriverError(errno.EINVAL, "mad, timeout_ms: what is asked is a request, and has a time-out")
         answers: list[MadArrival] = []
         if self._asked.setdefault(mad[_TRANSACTION], answers) is not answers:
-            raise DriverError(errno.EINVAL, "another thread asks with this transaction ID")
+            raise DriverError(errno.EINVAL, "mad: another thread asks with this transaction ID")
         try:
             self.send(mad, to, timeout_ms, retries)
             while not answers:

@@ -74,13 +74,23 @@ class HostChannel:
         """
         return descriptor
 
+    def take_memory(self, dm: int) -> tuple[int, int]:
+        """Device memory of an imported context: a descriptor, which is the caller's, and its bytes.  OSError:
+        ENOENT; EOPNOTSUPP where the adapter lives in this process, and so does its owner.
+        """
+        raise OSError(errno.EOPNOTSUPP, f"dm = {dm}: the device memory is this process's own")
+
     def take_descriptor(self, number: int) -> int:
         """For an adapter in this process: a duplicate of the passed descriptor."""
-        return os.dup(number)
+        try:
+            return os.dup(number)
+        except (OSError, OverflowError) as error:
+            reason = os.strerror(errno.EBADF)
+            raise OSError(getattr(error, "errno", errno.EBADF), f"descriptor = {number}: {reason}") from None
 
     def event_channel(self, number: int) -> NoReturn:
         """For an adapter in this process: events are told in the ring alone.  OSError EBADF."""
-        raise OSError(errno.EBADF, f"there is no event channel {number}")
+        raise OSError(errno.EBADF, f"channel = {number}: there is no such event channel")
 
     @property
     def foreign(self) -> bool:

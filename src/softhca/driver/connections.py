@@ -49,11 +49,11 @@ __all__ = [
     "CM_SIDR_REQUEST",
     "CM_TIMEWAIT_OVER",
     "CM_UNREACHABLE",
+    "CmAlternatePath",
     "CmChannel",
     "CmEvent",
     "CmPath",
     "CmQueuePair",
-    "CmWay",
 ]
 
 _HEADER, _NAMES = CM_HEADER.packing(), CM_HEADER.names
@@ -81,7 +81,7 @@ class CmPath:
 
 
 @dataclass(frozen=True)
-class CmWay:
+class CmAlternatePath:
     """An alternate path, from the own port with ``own_gid`` (on native links ``own_lid``) to the peer's with
     ``gid`` (``lid``).  ``packet_rate`` is an ``ibv_rate``.
     """
@@ -166,7 +166,7 @@ class CmEvent:
     pkey: int
     qkey: int
     private_data: bytes
-    alternate: CmWay | None = None
+    alternate: CmAlternatePath | None = None
     failover: int = 0
 
 
@@ -183,7 +183,10 @@ class CmChannel:
     ) -> None:
         """``on_event`` is called, by whichever thread drives the device, after events have come."""
         if not 0 < entries <= MAX_CM_ENTRIES:
-            raise DriverError(errno.EINVAL, f"a connection channel has room for 1…{MAX_CM_ENTRIES} events")
+            raise DriverError(
+                errno.EINVAL,
+                f"entries = {entries}: a connection channel has room for 1…{MAX_CM_ENTRIES} events",
+            )
         self._driver = driver
         self._session = driver.session
         self.on_event = on_event
@@ -210,7 +213,7 @@ class CmChannel:
 
     def connect(
         self, service_id: int, path: CmPath, queue_pair: CmQueuePair, private_data: bytes = b"",
-        alternate: CmWay | None = None,
+        alternate: CmAlternatePath | None = None,
     ) -> int:  # fmt: skip
         """Send REQ (at most 92 bytes of private data), with an alternate path where there is one; the id.
         CM_REPLIED, CM_REJECTED or CM_UNREACHABLE follows.
@@ -221,7 +224,7 @@ class CmChannel:
             private_data=private_data,
             **_path_fields(path),
             **vars(queue_pair),
-            **({} if alternate is None else {f"alternate_{n}": v for n, v in _way_fields(alternate).items()}),
+            **({f"alternate_{n}": v for n, v in _alternate_fields(alternate).items()} if alternate else {}),
         )
 
     def reply(
@@ -252,11 +255,11 @@ class CmChannel:
         """
         self._call(control.CM_DISCONNECT, id=id, private_data=private_data)
 
-    def load_path(self, id: int, way: CmWay, private_data: bytes = b"") -> None:
+    def load_path(self, id: int, alternate: CmAlternatePath, private_data: bytes = b"") -> None:
         """Propose another alternate path for an established connection: send LAP (168 bytes).  CM_PATH_ANSWER
         follows; EINVAL while one is proposed.  Queue pairs are the programs' to change, on both sides.
         """
-        self._call(control.CM_LOAD_PATH, id=id, private_data=private_data, **_way_fields(way))
+        self._call(control.CM_LOAD_PATH, id=id, private_data=private_data, **_alternate_fields(alternate))
 
     def answer_path(
         self, id: int, status: int = 0, information: bytes = b"", private_data: bytes = b""
@@ -332,12 +335,12 @@ def _path_fields(path: CmPath) -> dict[str, object]:
     return {"dgid": given.pop("gid"), "dlid": given.pop("lid"), **given}
 
 
-def _way_fields(way: CmWay) -> dict[str, object]:
-    given = dict(vars(way))
+def _alternate_fields(alternate: CmAlternatePath) -> dict[str, object]:
+    given = dict(vars(alternate))
     return {"dgid": given.pop("gid"), "dlid": given.pop("lid"), **given}
 
 
-_WAY_FIELDS = [each.name for each in fields(CmWay) if not each.name.endswith("gid")]
+_ALTERNATE_FIELDS = [each.name for each in fields(CmAlternatePath) if not each.name.endswith("gid")]
 _PATH_FIELDS = [each.name for each in fields(CmPath) if each.name in _NAMES]
 _QUEUE_PAIR_FIELDS = [each.name for each in fields(CmQueuePair) if each.name not in ("srq", "flow_control")]
 
@@ -367,12 +370,12 @@ def _event(entry: bytes) -> CmEvent:
     )
 
 
-def _alternate(values: dict[str, int]) -> CmWay | None:
+def _alternate(values: dict[str, int]) -> CmAlternatePath | None:
     gid = _gid(values, "alternate_gid")
     if not any(gid) and not values["alternate_lid"]:
         return None
-    named = {name: values[f"alternate_{name}"] for name in _WAY_FIELDS}
-    return CmWay(own_gid=_gid(values, "alternate_own_gid"), gid=gid, **named)
+    named = {name: values[f"alternate_{name}"] for name in _ALTERNATE_FIELDS}
+    return CmAlternatePath(own_gid=_gid(values, "alternate_own_gid"), gid=gid, **named)
 
 
 def _gid(values: dict[str, int], name: str) -> bytes:

@@ -56,7 +56,7 @@ class CqHandle:
 
     def _make_ring(self, entries: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
         if entries < 1:
-            raise DriverError(errno.EINVAL, f"a completion queue of {entries} entries cannot be")
+            raise DriverError(errno.EINVAL, f"cqe = {entries}: a completion queue has entries")
         return self._session.make_ring(entries, entries * CQE_BYTES, self._allocator, CQ_RING)
 
     def drop(self, qp_num: int) -> None:

@@ -15,6 +15,7 @@ from softhca.driver.agents import AgentHandle
 from softhca.driver.channels import HostChannel
 from softhca.driver.cq import Completion, CqHandle
 from softhca.driver.descriptors import EventDescriptor
+from softhca.driver.device_memory import DeviceMemory
 from softhca.driver.ee import EeHandle
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.events import ASYNCHRONOUS, EventRouter
@@ -143,13 +144,16 @@ class DeviceDriver:
         element = qp or ee or port
         return dict(self.session.call(control.QUERY_COUNTERS, scope=scope, element=element)["counters"])
 
-    def check_limits(self, **wanted: int) -> None:
-        """EINVAL where a value exceeds the device attribute of the same name."""
-        for name, value in wanted.items():
-            if value > self._device[name]:
-                raise DriverError(
-                    errno.EINVAL, f"{value} is beyond the device's {name} = {self._device[name]}"
-                )
+    def check_limits(self, limits: Mapping[str, str], wanted: Mapping[str, int]) -> None:
+        """EINVAL where a value among ``wanted`` is negative, or exceeds the device attribute that ``limits``
+        has for its name.
+        """
+        for name, limit in limits.items():
+            value, most = wanted[name], self._device[limit]
+            if value < 0:
+                raise DriverError(errno.EINVAL, f"{name} = {value}: expected 0…{most}")
+            if value > most:
+                raise DriverError(errno.EINVAL, f"{name} = {value} is beyond the device's {limit} = {most}")
 
     # memory
 
@@ -166,6 +170,20 @@ class DeviceDriver:
         """Memory on the shared memfd; for regions with remote rights in their ``access`` from the arena that
         peers on this host may map, where there is one."""
         return self._registrar.allocate(length, bool(access & REMOTE_RIGHTS))
+
+    def alloc_dm(self, length: int) -> DeviceMemory:
+        """Device memory: bytes beside those that the program has, which other processes may import by their
+        number.  EINVAL, ENOMEM."""
+        return DeviceMemory.allocate(self.session, length)
+
+    def import_dm(self, number: int) -> DeviceMemory:
+        """That of an imported context in another process (`import_context`).  ENOENT: there is none of this
+        number."""
+        return DeviceMemory.imported(self.session, number)
+
+    def reg_dm(self, pd: int, memory: DeviceMemory, offset: int, length: int, access: int) -> MemoryKey:
+        """Register a part of it, whoever has made it; requests name its first byte 0.  EINVAL, ENOMEM."""
+        return self._registrar.register_memory(pd, memory, offset, length, access)
 
     def file_of(self, address: int, length: int) -> tuple[int, int] | None:
         """The memfd, and the offset in it, of memory that `alloc_host_memory` gave; None for any other.  The
@@ -193,7 +211,7 @@ class DeviceDriver:
         memory, ENOMEM.
         """
         if not access & ON_DEMAND:
-            raise DriverError(errno.EINVAL, "a region without a range must be on demand")
+            raise DriverError(errno.EINVAL, "access: a region without a range must be on demand")
         return self._registrar.register_implicit(pd, access)
 
     def advise_mr(
@@ -277,7 +295,7 @@ class DeviceDriver:
 
         ``allocator``, here and for other queues, is asked for the memory of rings (`LentRings`).
         """
-        self.check_limits(max_cqe=entries)
+        self.check_limits({"cqe": "max_cqe"}, {"cqe": entries})
         cq = CqHandle(self, entries, channel, allocator)
         self.events.add(cq)
         return cq
@@ -345,7 +363,7 @@ class DeviceDriver:
         """
         if type == control.QPT_RAW_PACKET and not self._device["max_raw_ethy_qp"]:
             raise DriverError(
-                errno.EOPNOTSUPP, "raw datagrams are native InfiniBand packets; this device's port is RoCEv2"
+                errno.EOPNOTSUPP, "qp_type: raw datagrams are native packets; this device's port is RoCEv2"
             )
         caps = {
             "max_send_wr": max_send_wr,
@@ -546,5 +564,5 @@ def _failing(queue_pairs: Mapping[int, QpHandle]) -> Callable[[int], None]:
 
 def _u8(value: int, name: str) -> int:
     if not 0 <= value <= 0xFF:
-        raise DriverError(errno.EINVAL, f"there is no {name} {value}")
+        raise DriverError(errno.EINVAL, f"{name} = {value}: expected 0…255")
     return value

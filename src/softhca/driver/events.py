@@ -188,12 +188,15 @@ class EventRouter:
         or ``timeout_s`` is over.  DriverError EIO when the attachment is dead.
         """
 
+        channel, session = self._channel, self._session
+
         def ready() -> bool:
-            self.dispatch()
-            return ended() or bool(self._session.dead) or not self._channel.alive
+            if not channel.events.consumer.idle():
+                self.dispatch()
+            return ended() or bool(session.dead) or not channel.alive
 
         if not ready():
-            self._channel.wait(ready, timeout_s)
+            channel.wait(ready, timeout_s)
         if not ended():
             self._session.check()
 

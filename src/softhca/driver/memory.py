@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from softhca.driver.device_memory import DeviceMemory
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.session import Session
 from softhca.machine.primitives import address_of, populate_pages
@@ -108,6 +109,42 @@ class Registrar:
         self._session.check()
         return self._register(pd, self._place(address, length, access, buffer), length, access, iova)
 
+    def register_memory(
+        self, pd: int, memory: DeviceMemory, offset: int, length: int, access: int
+    ) -> MemoryKey:
+        """Register a part of device memory; see `DeviceDriver.reg_dm`."""
+        self._session.check()
+        if length <= 0 or offset < 0 or offset + length > memory.length:
+            raise DriverError(
+                errno.EINVAL, f"offset, length: {length} bytes at {offset} are not in the device memory"
+            )
+        arena = self._attach_memory(memory)
+        skipped, page_offset = divmod(offset, PAGE_BYTES)
+        place = _Placed(
+            arena + skipped, _pages(page_offset, length), page_offset, memory.address + offset, arena
+        )
+        return self._register(pd, place, length, access, 0)
+
+    def _attach_memory(self, memory: DeviceMemory) -> int:
+        """The first frame of an arena over device memory.  An adapter in this process finds it in the map."""
+        channel = self._session.channel
+        fields: dict[str, Any] = {"memory": control.MEMORY_FOREIGN, "address": memory.address}
+        try:
+            if not channel.shares_addresses:
+                fields = {
+                    "memory": control.MEMORY_PASSED, "address": channel.pass_descriptor(memory.fd),
+                }  # fmt: skip
+            arena, _ = self._memory.attach_address(memory.address, memory.length)
+            slot, pages, _ = self._memory.attached(arena)
+        except OSError as error:
+            raise refusal(error, "attaching device memory") from None
+        try:
+            self._session.call(control.ATTACH_ARENA, slot=slot, pages=pages, **fields)
+        except DriverError:
+            self._memory.detach(arena)
+            raise
+        return arena
+
     def register_implicit(self, pd: int, access: int) -> MemoryKey:
         """Register all of this process's memory; see `DeviceDriver.reg_implicit_mr`."""
         self._session.check()
@@ -164,12 +201,16 @@ class Registrar:
             new = self._place(address, length, rights, buffer)
             if new.on_demand != placed.on_demand:
                 self._release(new)
-                raise DriverError(errno.EOPNOTSUPP, "a region on demand cannot become another kind, nor back")
+                raise DriverError(
+                    errno.EOPNOTSUPP, "access: a region on demand cannot become another kind, nor back"
+                )
             fields = self._translation(new, new.address, length, rights)
         elif rights & LOCAL_WRITE and not placed.writable:
-            raise DriverError(errno.EACCES, "the buffer is read-only")
+            raise DriverError(errno.EACCES, "buffer: it is read-only")
         elif (rights ^ former.access) & ON_DEMAND and (placed.on_demand or placed.arena):
-            raise DriverError(errno.EOPNOTSUPP, "a region on demand cannot become another kind, nor back")
+            raise DriverError(
+                errno.EOPNOTSUPP, "access: a region on demand cannot become another kind, nor back"
+            )
         try:
             reply = self._session.call(
                 control.REREG_MR, lkey=former.lkey, flags=flags, pd=pd, access=rights, **fields
@@ -218,9 +259,11 @@ class Registrar:
         """See `DeviceDriver.advise_mr`."""
         self._session.check()
         if advice not in (PREFETCH, PREFETCH_WRITE, PREFETCH_NO_FAULT):
-            raise DriverError(errno.EOPNOTSUPP, f"there is no advice {advice}")
+            raise DriverError(errno.EOPNOTSUPP, f"advice = {advice}: there is no such advice")
         if flags & ~ADVISE_FLUSH or not elements:
-            raise DriverError(errno.EINVAL, f"flags {flags:#x} of {len(elements)} elements cannot be")
+            raise DriverError(
+                errno.EINVAL, f"flags = {flags:#x}, num_sge = {len(elements)}: no such flags, or no element"
+            )
         ranges = [self._advised(pd, advice, *element) for element in elements]
         if advice == PREFETCH_NO_FAULT:
             return
@@ -228,21 +271,21 @@ class Registrar:
             result = _bring(address, length, advice == PREFETCH_WRITE)
             if result and flags & ADVISE_FLUSH:
                 raise DriverError(
-                    errno.EFAULT, f"{length} bytes at {address:#x} are not all mapped for that"
+                    errno.EFAULT, f"addr, length: {length} bytes at {address:#x} are not all mapped for that"
                 )
 
     def _advised(self, pd: int, advice: int, va: int, length: int, lkey: int) -> tuple[int, int]:
         """Where the bytes of an element are in this process."""
         found = self._regions.get(self._handles_by_key.get(lkey, 0))
         if found is None or found.pd != pd:
-            raise DriverError(errno.EFAULT, f"lkey {lkey:#x} names no region of protection domain {pd}")
+            raise DriverError(errno.EFAULT, f"lkey = {lkey:#x}: it names no region of protection domain {pd}")
         if not found.access & ON_DEMAND:
-            raise DriverError(errno.EINVAL, f"the region of lkey {lkey:#x} is not on demand")
+            raise DriverError(errno.EINVAL, f"lkey = {lkey:#x}: its region is not on demand")
         offset = (va - found.va) & _MASK64
         if offset + length > found.length:
-            raise DriverError(errno.EFAULT, f"{length} bytes at {va:#x} are not in the region")
+            raise DriverError(errno.EFAULT, f"addr, length: {length} bytes at {va:#x} are not in the region")
         if advice == PREFETCH_WRITE and not found.access & LOCAL_WRITE:
-            raise DriverError(errno.EFAULT, f"the region of lkey {lkey:#x} may not be written")
+            raise DriverError(errno.EFAULT, f"lkey = {lkey:#x}: its region may not be written")
         return found.placed.address + offset, length
 
     def pages_of(self, handle: int, offset: int, length: int) -> tuple[int, int, int]:
@@ -251,14 +294,16 @@ class Registrar:
         first, within = divmod(placed.page_offset + offset, PAGE_BYTES)
         pages = _pages(within, length)
         if offset < 0 or length <= 0 or first + pages > placed.pages:
-            raise DriverError(errno.EINVAL, f"{length} bytes at {offset} are not in the region's pages")
+            raise DriverError(
+                errno.EINVAL, f"offset, length: {length} bytes at {offset} are not in the region's pages"
+            )
         return placed.first_frame + first, pages, within
 
     def _find(self, handle: int) -> _Registration:
         try:
             return self._regions[handle]
         except KeyError:
-            raise DriverError(errno.EINVAL, f"there is no region {handle}") from None
+            raise DriverError(errno.EINVAL, f"handle = {handle}: there is no such region") from None
 
     @staticmethod
     def _translation(placed: _Placed, va: int, length: int, access: int) -> dict[str, Any]:
@@ -275,7 +320,9 @@ class Registrar:
     def _place(self, address: int, length: int, access: int, buffer: Any) -> _Placed:
         """The frames of a range; a buffer or a foreign address is attached, here and at the adapter."""
         if length <= 0 or (buffer is None and address <= 0):
-            raise DriverError(errno.EINVAL, f"there are no {length} bytes at {address:#x} to register")
+            raise DriverError(
+                errno.EINVAL, f"addr, length: there are no {length} bytes at {address:#x} to register"
+            )
         first = self._memory.frame_of(address, length) if buffer is None else 0
         if first:
             page_offset = address % PAGE_BYTES
@@ -298,7 +345,7 @@ class Registrar:
             view = memoryview(buffer)
             writable = not view.readonly
             if not writable and access & LOCAL_WRITE:
-                raise DriverError(errno.EACCES, "the buffer is read-only")
+                raise DriverError(errno.EACCES, "buffer: it is read-only")
             try:
                 start = _offset_in(buffer, address, length)
                 address = address_of(view, writable=False) + start
@@ -361,5 +408,5 @@ def _offset_in(buffer: Any, address: int, length: int) -> int:
     view = memoryview(buffer)
     start = (address - address_of(view, writable=False)) if address else 0
     if start < 0 or start + length > view.nbytes:
-        raise OSError(errno.EINVAL, f"{length} bytes at {address:#x} are not inside the buffer")
+        raise OSError(errno.EINVAL, f"addr, length: {length} bytes at {address:#x} are not inside the buffer")
     return start

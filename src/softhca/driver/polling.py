@@ -73,7 +73,7 @@ class CompletionPoller(Locked):
         self.acquire()
         try:
             if self.ended:
-                raise DriverError(_EINVAL, "the completion queue is destroyed")
+                raise DriverError(_EINVAL, "cq: the completion queue is destroyed")
             if not self.moving:
                 self.reader.arm(solicited)
             elif self.asked != 1:
@@ -138,7 +138,7 @@ class CompletionPoller(Locked):
         if not found:
             found = self._take(limit, kind, network_order)
             if self.ended and not found:
-                raise DriverError(_EINVAL, "the completion queue is destroyed")
+                raise DriverError(_EINVAL, "cq: the completion queue is destroyed")
         if found:
             self.session.active = True
         return found
@@ -155,7 +155,7 @@ class CompletionPoller(Locked):
         if self.moving or self.ended:
             self.release()
             if self.ended:
-                raise DriverError(_EINVAL, "the completion queue is destroyed")
+                raise DriverError(_EINVAL, "cq: the completion queue is destroyed")
             return found
         try:
             while len(found) < limit and self.reader.take():

@@ -11,6 +11,7 @@ import cython
 from softhca.driver.errors import DriverError, PostError
 from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
+from softhca.driver.misfits import described
 from softhca.driver.work_requests import ReceiveRequest, SendRequest
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.queues import layout as abi
@@ -75,12 +76,16 @@ class SendPoster:
         n: cython.longlong
         translated: cython.uint = 0
         if opcode >= _MOST_OPCODES or not (_OPCODES >> opcode) & 1:
-            return self._refuse(_EINVAL, "there is no such opcode")
+            return self._refuse(_EINVAL, f"opcode = {opcode}: there is no such operation")
         if inline is None:
             if len(sges) > self.max_sge:
-                return self._refuse(_EINVAL, "more scatter/gather elements than max_send_sge")
+                return self._refuse(
+                    _EINVAL, f"num_sge = {len(sges)}: more elements than max_send_sge = {self.max_sge}"
+                )
         elif len(inline) > self.max_inline_bytes:
-            return self._refuse(_EINVAL, "more inline data than max_inline_data")
+            return self._refuse(
+                _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
+            )
         if flags & _SEND_FENCE:
             translated |= abi.FENCE
         if flags & _SEND_SIGNALED:
@@ -105,12 +110,12 @@ class SendPoster:
             inline,
         )
         if n < 0:
-            return self._refuse(_EINVAL, "the work request is too long for the queue")
+            return self._refuse(_EINVAL, "num_sge: the work request is too long for the queue")
         if self.max_wr and self.producer.push(self._address, n):
             return 0
         if self.producer.broken:
             return self._refuse(_EIO, "the send ring is broken")
-        return self._refuse(_ENOMEM, "the send queue is full")
+        return self._refuse(_ENOMEM, f"max_send_wr = {self.max_wr}: the send queue is full")
 
     def post_chain(self, first):
         """Write an entry for each request from ``first`` on; 0, or an errno as `post` at the first that is
@@ -135,11 +140,13 @@ class SendPoster:
         imm: cython.uint = request.imm_data
         handle = request.ah
         if flags & ~_KNOWN_FLAGS:
-            return self._refuse(_EINVAL, "there are no such send flags")
+            return self._refuse(_EINVAL, f"send_flags = {flags:#x}: there are no such flags")
         if opcode < _MOST_OPCODES and (_WITH_IMMEDIATE >> opcode) & 1:
             imm = swapped(imm)
         if flags & _SEND_INLINE and _total(request.sges) > self.max_inline_bytes:  # nothing of it is read
-            return self._refuse(_EINVAL, "more inline data than max_inline_data")
+            return self._refuse(
+                _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
+            )
         return self.post(
             opcode,
             flags,
@@ -195,7 +202,7 @@ class ReceivePoster:
         """Write one entry; 0 or an errno as `SendPoster.post`."""
         n: cython.longlong
         if len(sges) > self.max_sge:
-            self.refused = "more scatter/gather elements than max_recv_sge"
+            self.refused = f"num_sge = {len(sges)}: more elements than max_sge = {self.max_sge}"
             return _EINVAL
         n = put_receive(self._address, self._capacity, wr_id, sges)
         if self.max_wr and n > 0 and self.producer.push(self._address, n):
@@ -203,7 +210,7 @@ class ReceivePoster:
         if self.producer.broken:
             self.refused = "the receive ring is broken"
             return _EIO
-        self.refused = "the receive queue is full"
+        self.refused = f"max_wr = {self.max_wr}: the receive queue is full"
         return _ENOMEM
 
     def post_chain(self, first):
@@ -261,7 +268,7 @@ class QueuePairPoster(Locked):
         self.acquire()
         try:
             if not _MAY_SEND[self.state]:
-                raise DriverError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}")
+                raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: nothing can be sent")
             if self._send is None:
                 self._begin_sending()
             poster = self._send
@@ -289,7 +296,7 @@ class QueuePairPoster(Locked):
         self.acquire()
         try:
             if not _MAY_SEND[self.state]:
-                raise PostError(errno.EINVAL, f"nothing can be sent in state {NAMES[self.state]}", first)
+                raise PostError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: nothing can be sent", first)
             if self._send is None:
                 self._begin_sending()
             poster = self._send
@@ -297,7 +304,7 @@ class QueuePairPoster(Locked):
                 code = poster.post_chain(first)
             except (OverflowError, TypeError, ValueError) as error:
                 raise PostError(
-                    errno.EINVAL, f"malformed work request: {error}", poster.request
+                    errno.EINVAL, described(poster.request, error), poster.request
                 ) from None
             finally:
                 written = poster.written != 0

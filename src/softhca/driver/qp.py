@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.driver.cq import CqHandle
 from softhca.driver.errors import DriverError, PostError, refusal
 from softhca.driver.lent_rings import QP_RING, RingAllocator
+from softhca.driver.misfits import described, described_receive
 from softhca.driver.posting import QueuePairPoster, ReceivePoster, SendPoster
 from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
 CAPABILITIES = ("max_send_wr", "max_recv_wr", "max_send_sge", "max_recv_sge", "max_inline_data")
+_LIMITS = {
+    "max_send_wr": "max_qp_wr",
+    "max_recv_wr": "max_qp_wr",
+    "max_send_sge": "max_sge",
+    "max_recv_sge": "max_sge",
+    "max_inline_data": "max_inline_data",
+}
+"""The attribute of the device that bounds each of them."""
 _UNUSED: Mapping[int, Sequence[str]] = {
     control.QPT_XRC_SEND: ("max_recv_wr", "max_recv_sge"),
     control.QPT_XRC_RECV: CAPABILITIES,
@@ -71,13 +80,7 @@ class QpHandle(QueuePairPoster):
     ) -> None:
         unused = _UNUSED.get(qp_type, ())
         caps = {name: 0 if name in unused else caps[name] for name in CAPABILITIES}
-        driver.check_limits(
-            max_qp_wr=max(caps["max_send_wr"], caps["max_recv_wr"]),
-            max_sge=max(caps["max_send_sge"], caps["max_recv_sge"]),
-            max_inline_data=caps["max_inline_data"],
-        )
-        if min(caps.values()) < 0:
-            raise DriverError(errno.EINVAL, "capabilities are not negative")
+        driver.check_limits(_LIMITS, caps)
         self._driver = driver
         self._completion_queues = {cq for cq in (send_cq, recv_cq) if cq is not None}
         self.qp_type = qp_type
@@ -156,7 +159,7 @@ class QpHandle(QueuePairPoster):
         """Make ``_send``; with the lock held."""
         if not self._send_frames:
             reason = "is destroyed" if self._destroyed else "has no send queue"
-            raise DriverError(errno.EINVAL, f"the queue pair {reason}")
+            raise DriverError(errno.EINVAL, f"qp_num = {self.number}: the queue pair {reason}")
         layout = self._session.layout_over(self._send_frames, *self._send_size())
         max_wr, _, max_sge, _, max_inline_bytes = self._capabilities
         self._send = SendPoster(layout, max_wr, max_sge, max_inline_bytes)
@@ -168,12 +171,12 @@ class QpHandle(QueuePairPoster):
         if self._receive is None:
             if not self._receive_frames:
                 reason = "is destroyed" if self._destroyed else "has no receive queue of its own"
-                raise DriverError(errno.EINVAL, f"the queue pair {reason}")
+                raise DriverError(errno.EINVAL, f"qp_num = {self.number}: the queue pair {reason}")
             layout = self._session.layout_over(self._receive_frames, *self._receive_size())
             _, max_wr, _, max_sge, _ = self._capabilities
             self._receive = ReceivePoster(layout, max_wr, max_sge)
         if not _MAY_RECEIVE[self.state]:
-            raise DriverError(errno.EINVAL, f"no receive can be posted in state {NAMES[self.state]}")
+            raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: no receive can be posted")
         return self._receive
 
     def modify(self, attributes: Mapping[str, Any]) -> None:
@@ -267,7 +270,7 @@ class QpHandle(QueuePairPoster):
             poster = self._receiver()
             code = poster.post(wr_id, sges)
         except (OverflowError, TypeError, ValueError) as error:
-            raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+            raise DriverError(errno.EINVAL, described_receive(wr_id, sges, error)) from None
         finally:
             self.release()
         if code:
@@ -296,6 +299,6 @@ def _post(poster: Any, first: WorkRequest) -> None:
     try:
         code = poster.post_chain(first)
     except (OverflowError, TypeError, ValueError) as error:
-        raise PostError(errno.EINVAL, f"malformed work request: {error}", poster.request) from None
+        raise PostError(errno.EINVAL, described(poster.request, error), poster.request) from None
     if code:
         raise PostError(code, poster.refused, poster.request)

@@ -16,7 +16,7 @@ from typing import Any
 
 from softhca.driver import registry
 from softhca.driver.agents import MadAddress
-from softhca.driver.connections import CmChannel, CmEvent, CmPath, CmQueuePair, CmWay
+from softhca.driver.connections import CmAlternatePath, CmChannel, CmEvent, CmPath, CmQueuePair
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.driver.qp import QpHandle
@@ -237,33 +237,52 @@ def complete(
     )
 
 
-def load_alternate(device: DeviceDriver, qp: QpHandle, way: CmWay) -> None:
+def load_alternate(device: DeviceDriver, qp: QpHandle, alternate: CmAlternatePath) -> None:
     """Connection service: give a connected queue pair an alternate path, as LAP or REQ has named it, and arm
-    it (``IBV_MIG_REARM``).  DriverError ENODEV: no port of the device has its own end, else as `modify`.
+    it (``IBV_MIG_REARM``).  DriverError ENODEV: no port of the device has its own end; EINVAL: it is the path
+    that the queue pair has, which would leave it without a second one; else as `modify`.
     """
-    port_num, sgid_index = _port_of(device, way)
+    port_num, sgid_index = _port_of(device, alternate)
     there = Path(
-        way.gid if any(way.gid) else None, sgid_index, way.sl, way.traffic_class, way.flow_label,
-        way.hop_limit, dlid=way.lid, port_num=port_num,
+        alternate.gid if any(alternate.gid) else None, sgid_index, alternate.sl, alternate.traffic_class,
+        alternate.flow_label, alternate.hop_limit, dlid=alternate.lid, port_num=port_num,
     )  # fmt: skip
+    _require_another(device, qp, there)
     qp.modify({
-        "alt_ah_attr": there.vector(), "alt_port_num": port_num, "alt_timeout": way.ack_timeout,
+        "alt_ah_attr": there.vector(), "alt_port_num": port_num, "alt_timeout": alternate.ack_timeout,
         "path_mig_state": MIG_REARM,
     })  # fmt: skip
 
 
-def _port_of(device: DeviceDriver, way: CmWay) -> tuple[int, int]:
+def _require_another(device: DeviceDriver, qp: QpHandle, there: Path) -> None:
+    """EINVAL where the queue pair's path begins and ends where ``there`` does: by GIDs on RoCE ports, whose
+    LIDs say nothing, and by LIDs too on native ones, where another LID of the same port is another path.
+    """
+    known = qp.query()
+    if known["port_num"] != there.port_num:
+        return
+    names = ["dgid", "sgid_index"] if there.dgid is not None else []
+    if device.query_port(there.port_num)["link_layer"] != LINK_LAYER_ETHERNET:
+        names += ["dlid", "src_path_bits"]
+    current, wanted = known["ah_attr"], there.vector()
+    if all(current[name] == wanted[name] for name in names):
+        raise DriverError(
+            errno.EINVAL, "alt_ah_attr: the queue pair has this path, and needs another one as alternate"
+        )
+
+
+def _port_of(device: DeviceDriver, alternate: CmAlternatePath) -> tuple[int, int]:
     """The number of the port at which a path begins, and the index of its GID."""
     for port_num in range(1, device.query_device()["phys_port_cnt"] + 1):
         port = device.query_port(port_num)
-        if not any(way.own_gid):
-            if way.own_lid and port["lid"] == way.own_lid:
+        if not any(alternate.own_gid):
+            if alternate.own_lid and port["lid"] == alternate.own_lid:
                 return port_num, 0
             continue
         for index in range(port["gid_tbl_len"]):
-            if device.query_gid(port_num, index) == way.own_gid:
+            if device.query_gid(port_num, index) == alternate.own_gid:
                 return port_num, index
-    raise DriverError(errno.ENODEV, "no port of the device has the own end of the path")
+    raise DriverError(errno.ENODEV, "sgid_index: no port of the device has the own end of the path")
 
 
 def start_datagrams(qp: QpHandle, qkey: int, psn: int = 0, port_num: int = 1) -> None:

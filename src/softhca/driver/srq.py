@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from softhca.driver.errors import DriverError
 from softhca.driver.lent_rings import SRQ_RING, RingAllocator
+from softhca.driver.misfits import described_receive
 from softhca.driver.posting import ReceivePoster
 from softhca.queues import control_fields as control
 from softhca.queues.wqe import receive_bytes
@@ -37,13 +38,12 @@ class SrqHandle:
         xrcd: int = 0,
         allocator: RingAllocator | None = None,
     ) -> None:
-        if max_wr < 1 or max_sge < 1 or limit < 0:
-            raise DriverError(
-                errno.EINVAL,
-                f"a shared receive queue of {max_wr} requests, {max_sge} elements each, "
-                f"limit {limit} cannot be",
-            )
-        driver.check_limits(max_srq_wr=max_wr, max_srq_sge=max_sge)
+        wanted = {"max_wr": max_wr, "max_sge": max_sge}
+        for name, value in wanted.items():
+            if value < 1:
+                raise DriverError(errno.EINVAL, f"{name} = {value}: a shared receive queue has some")
+        driver.check_limits({"max_wr": "max_srq_wr", "max_sge": "max_srq_sge"}, wanted)
+        driver.check_limits({"srq_limit": "max_srq_wr"}, {"srq_limit": limit})
         self._driver = driver
         self._session = driver.session
         self._lock = threading.RLock()  # a signal handler may close the queue while this is held
@@ -80,7 +80,7 @@ class SrqHandle:
         try:
             with self._lock:
                 if not self._frames:
-                    raise DriverError(errno.EINVAL, "the shared receive queue is destroyed")
+                    raise DriverError(errno.EINVAL, f"srq = {self.number}: the queue is destroyed")
                 outer = self._inside
                 try:
                     self._inside = outer + 1
@@ -88,7 +88,7 @@ class SrqHandle:
                 finally:
                     self._inside = outer
         except (OverflowError, TypeError, ValueError) as error:
-            raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+            raise DriverError(errno.EINVAL, described_receive(wr_id, sges, error)) from None
         if code:
             raise DriverError(code, self._poster.refused)
 

@@ -39,9 +39,11 @@ class AddressMap:
         count = _slots_for(slot, pages)
         if (address <= 0 or address & bits.OFFSET_MASK or address + pages * bits.PAGE_BYTES > 1 << 64
                 or pid < 0):
-            raise OSError(errno.EINVAL, f"cannot map {pages} pages at address {address:#x} of process {pid}")
+            raise OSError(
+                errno.EINVAL, f"address = {address:#x}: {pages} pages of process {pid} cannot be there"
+            )
         if any(self.pages[slot + i] for i in range(count)):
-            raise OSError(errno.EBUSY, f"slot {slot} is attached already")
+            raise OSError(errno.EBUSY, f"slot = {slot}: it is attached already")
         for i in range(count):
             self.bases[slot + i] = address + i * bits.SLOT_BYTES
             self.pids[slot + i] = pid
@@ -52,7 +54,7 @@ class AddressMap:
         count = _slots_for(slot, pages)
         for i in range(count):
             if self.pages[slot + i] != min(bits.SLOT_PAGES, pages - i * bits.SLOT_PAGES):
-                raise OSError(errno.EINVAL, f"slot {slot} does not hold {pages} pages")
+                raise OSError(errno.EINVAL, f"pages = {pages}: slot {slot} does not hold so many")
         for i in range(count):
             self.pages[slot + i] = 0
             self.bases[slot + i] = 0
@@ -83,5 +85,7 @@ def _slots_for(slot: int, pages: int) -> int:
     """Number of slots that ``pages`` take from ``slot`` on; EINVAL where they leave the space."""
     count = -(-pages // bits.SLOT_PAGES)
     if pages <= 0 or slot < 0 or slot + count > bits.SLOTS:
-        raise OSError(errno.EINVAL, f"{pages} pages from slot {slot} do not fit the physical space")
+        raise OSError(
+            errno.EINVAL, f"slot, pages: {pages} pages from slot {slot} do not fit the physical space"
+        )
     return count

@@ -110,7 +110,9 @@ def register_on_demand(
 def check_range(va: int, address: int, length: int) -> None:
     """EINVAL for bytes, or names of them, that end past 2^64."""
     if length <= 0 or min(va, address) < 0 or max(va, address) + length > 1 << 64:
-        raise OSError(errno.EINVAL, f"no region of {length} bytes of {address:#x} at {va:#x}")
+        raise OSError(
+            errno.EINVAL, f"length = {length}: no region of so many bytes of {address:#x} at {va:#x}"
+        )
 
 
 def _place(region: OnDemandRegion, va: int, address: int, length: int) -> None:

@@ -305,16 +305,16 @@ def register_paged(
     ENOMEM where attachments or slots are used up.
     """
     if access & MW_BIND:
-        raise OSError(errno.EOPNOTSUPP, "memory windows cannot be bound to pageable memory")
+        raise OSError(errno.EOPNOTSUPP, "access: memory windows cannot be bound to pageable memory")
     check_rights(pd, access)
     if va < 0 or va + mapping.length > 1 << 64:
-        raise OSError(errno.EINVAL, f"no region of {mapping.length} bytes at {va:#x}")
+        raise OSError(errno.EINVAL, f"va = {va:#x}: no region of {mapping.length} bytes can be there")
     slot, key = table.take_slot()
     memory = None
     try:
         memory = mapping.attach()
         if not memory.rights() & layout.VALID:
-            raise OSError(errno.EACCES, "the owner has closed this memory")
+            raise OSError(errno.EACCES, "descriptor: the owner has closed this memory")
     except OSError:
         table.give_slot(slot)
         if memory is not None:

@@ -62,6 +62,6 @@ def layout_of(length: int) -> Layout:
     """The layout for ``length`` bytes; OSError EINVAL for a length that cannot be."""
     pages = -(-length // PAGE_BYTES)
     if not 0 < pages <= MAX_PAGES:
-        raise OSError(errno.EINVAL, f"a pageable memory of {length} bytes cannot be")
+        raise OSError(errno.EINVAL, f"length = {length}: no pageable memory can have so many bytes")
     frames_at = TABLE + -(-pages * ENTRY_BYTES // PAGE_BYTES) * PAGE_BYTES
     return Layout(length, pages, 2 * pages, frames_at, frames_at + 2 * pages * PAGE_BYTES)

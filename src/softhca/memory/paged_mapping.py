@@ -9,7 +9,7 @@ import struct
 
 from softhca.machine.primitives import address_of, atomic_cas64, load64, store64
 from softhca.memory import paged_layout as layout
-from softhca.memory.descriptors import has_ordinary_pages
+from softhca.memory.descriptors import has_ordinary_pages, seals_of
 from softhca.memory.paged import PagedAccess
 from softhca.memory.paged_processes import Holder, this_process
 
@@ -63,7 +63,7 @@ class PagedMapping:
             store64(line + layout.HOLDER_TAKEN, taken)
             return PagedAccess(self, number, self.base, line, self.table, self.frames_address,
                                self.pages, self.frames)
-        raise OSError(errno.ENOMEM, f"the memory has {layout.ATTACHMENTS} attachments already")
+        raise OSError(errno.ENOMEM, f"descriptor: the memory has {layout.ATTACHMENTS} attachments already")
 
     def _free_first(self) -> list[int]:
         """Numbers of the free lines, then of those whose process has ended, made free now."""
@@ -123,18 +123,20 @@ def busy_lines(mapping: PagedMapping) -> list[int]:
 def _checked(fd: int) -> layout.Layout:
     """The layout of the memory behind a descriptor, whoever wrote its header."""
     size = os.fstat(fd).st_size
-    seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    seals = seals_of(fd)
     if not seals & fcntl.F_SEAL_SHRINK or not has_ordinary_pages(fd):
-        raise OSError(errno.EINVAL, "the descriptor is not sealed memory of ordinary pages")
+        raise OSError(errno.EINVAL, "descriptor: it is no sealed memory of ordinary pages")
     header = os.pread(fd, _HEADER.size, 0)
     if len(header) != _HEADER.size:
-        raise OSError(errno.EINVAL, "the descriptor is no pageable memory")
+        raise OSError(errno.EINVAL, "descriptor: it is no pageable memory")
     magic, length, pages = _HEADER.unpack(header)
     if magic != layout.MAGIC:
-        raise OSError(errno.EINVAL, "the descriptor is no pageable memory of this version")
+        raise OSError(errno.EINVAL, "descriptor: it is no pageable memory of this version")
     expected = layout.layout_of(length)
     if (pages, size) != (expected.pages, expected.size):
-        raise OSError(errno.EINVAL, f"a header of {length} bytes in {pages} pages does not fit its file")
+        raise OSError(
+            errno.EINVAL, f"descriptor: a header of {length} bytes in {pages} pages does not fit its file"
+        )
     return expected
 
 

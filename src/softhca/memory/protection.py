@@ -34,14 +34,14 @@ class ProtectionDomains:
         elif self._freed:
             pd = self._freed.popleft()
         else:
-            raise OSError(errno.ENOMEM, f"all {self.limit} protection domains are in use")
+            raise OSError(errno.ENOMEM, f"max_pd = {self.limit}: all protection domains are in use")
         self._references[pd] = 0
         return pd
 
     def free(self, pd: int) -> None:
         """Give a domain back; OSError EINVAL where it is unknown, EBUSY while anything refers to it."""
         if self.references(pd):
-            raise OSError(errno.EBUSY, f"protection domain {pd} is in use")
+            raise OSError(errno.EBUSY, f"pd = {pd}: it is in use")
         del self._references[pd]
         self._freed.append(pd)
 
@@ -49,7 +49,7 @@ class ProtectionDomains:
         """How many objects (queue pairs, regions, shared receive queues, address handles) are in the
         domain."""
         if pd not in self._references:
-            raise OSError(errno.EINVAL, f"there is no protection domain {pd}")
+            raise OSError(errno.EINVAL, f"pd = {pd}: there is no such PD")
         return self._references[pd]
 
     def reference(self, pd: int) -> None:

@@ -387,7 +387,7 @@ class RegionTable:
     def take_slot(self) -> tuple[int, int]:
         """The next slot and its new key.  OSError ENOMEM where there are ``max_regions``."""
         if self.sequence.live >= self.max_regions:
-            raise OSError(errno.ENOMEM, f"no free region: {self.max_regions} regions and windows are there")
+            raise OSError(errno.ENOMEM, f"max_mr, max_mw: {self.max_regions} regions and windows are there")
         slot, key = self.sequence.take()
         if self._place_mask != self.sequence.place_mask:
             self._spread()
@@ -476,7 +476,9 @@ class RegionTable:
         """
         self.must_be_free(region)
         if region.paged:
-            raise OSError(errno.EINVAL, "what a pageable memory's region grants is its owner's to change")
+            raise OSError(
+                errno.EINVAL, "lkey: what a pageable memory's region grants is its owner's to change"
+            )
         if self.sharing is None:
             return self._reregister(region, pd, access, translation)
         self.sharing.withdraw(region)
@@ -546,15 +548,15 @@ class RegionTable:
     def must_be_free(self, region: Region) -> None:
         """Refuse a dead or foreign region with EINVAL, one with bound windows with EBUSY."""
         if self._places[region.slot & self._place_mask] is not region:
-            raise OSError(errno.EINVAL, "the region is not registered here")
+            raise OSError(errno.EINVAL, "lkey: the region is not registered here")
         if region.bound_windows:
-            raise OSError(errno.EBUSY, f"{region.bound_windows} memory windows are bound to the region")
+            raise OSError(errno.EBUSY, f"lkey: {region.bound_windows} memory windows are bound to the region")
 
 
 def check_rights(pd: int, access: int) -> None:
     """EINVAL for a domain or access bits that cannot be (remote change of memory needs local write)."""
     if not 0 < pd <= bits.PD_MASK:
-        raise OSError(errno.EINVAL, f"there is no protection domain {pd}")
+        raise OSError(errno.EINVAL, f"pd = {pd}: there is no such PD")
     if access & ~ACCESS_MASK:
         raise OSError(errno.EINVAL, f"access: there are no rights {access & ~ACCESS_MASK:#x}")
     if access & (REMOTE_WRITE | REMOTE_ATOMIC) and not access & LOCAL_WRITE:
@@ -579,18 +581,23 @@ def check_runs(
     """EINVAL for a range that cannot be or runs of frames that are not its pages; ENOMEM for more than
     ``capacity`` of them, EFAULT for one that is not mapped here."""
     if length <= 0 or va < 0 or va + length > 1 << 64 or not 0 <= page_offset < bits.PAGE_BYTES:
-        raise OSError(errno.EINVAL, f"no region of {length} bytes at {va:#x}, {page_offset} into its page")
+        raise OSError(
+            errno.EINVAL,
+            f"length = {length}: no region of so many bytes at {va:#x}, {page_offset} into its page",
+        )
     if any(frame < 0 or count <= 0 or frame + count > bits.FRAME_MASK + 1 for frame, count in runs):
-        raise OSError(errno.EINVAL, "a frame number has 32 bits")
+        raise OSError(errno.EINVAL, "frames: a frame number has 32 bits")
     if sum(count for _, count in runs) != -(-(page_offset + length) // bits.PAGE_BYTES):
-        raise OSError(errno.EINVAL, f"not the frames of {length} bytes at page offset {page_offset}")
+        raise OSError(
+            errno.EINVAL, f"frames: they are not those of {length} bytes at page offset {page_offset}"
+        )
     if sum(count for _, count in runs) > capacity:
         # Before the walk below, whose length another process could choose otherwise.
-        raise OSError(errno.ENOMEM, f"there is room for only {capacity} table entries")
+        raise OSError(errno.ENOMEM, f"frames: there is room for only {capacity} table entries")
     for frame, count in runs:
         last = frame + count - 1
         for slot in range(frame // bits.SLOT_PAGES, last // bits.SLOT_PAGES + 1):
             # A slot's pages are mapped from its first on: the run's last page in the slot decides.
             page = min(last, slot * bits.SLOT_PAGES + bits.SLOT_PAGES - 1)
             if not address_map.address(page):
-                raise OSError(errno.EFAULT, f"frame {page} is not mapped")
+                raise OSError(errno.EFAULT, f"frames: frame {page} is not mapped")

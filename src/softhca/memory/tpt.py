@@ -45,10 +45,10 @@ class TranslationTable:
     def allocate(self, count: int) -> int:
         """First of ``count`` consecutive, invalid entries; OSError ENOMEM where there is no such run."""
         if count <= 0:
-            raise OSError(errno.EINVAL, f"cannot allocate {count} table entries")
+            raise OSError(errno.EINVAL, f"max_pages = {count}: so many table entries cannot be")
         first = self._free.take(count)
         if first < 0:
-            raise OSError(errno.ENOMEM, f"no {count} consecutive translation table entries")
+            raise OSError(errno.ENOMEM, f"length: no {count} consecutive translation table entries are free")
         return first
 
     def release(self, first: int, count: int) -> None:

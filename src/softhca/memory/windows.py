@@ -218,7 +218,7 @@ class WindowTable:
     def allocate(self, number: int, pd: int, kind: int) -> Window:
         """A window, not bound.  OSError: EINVAL for a type that does not exist, ENOMEM."""
         if kind not in (TYPE_1, TYPE_2):
-            raise OSError(errno.EINVAL, f"there are no memory windows of type {kind}")
+            raise OSError(errno.EINVAL, f"type = {kind}: memory windows are of type 1 or 2")
         slot, key = self._take_slot()
         return self._enter(Window(self.regions, slot, number, pd, kind), key)
 
@@ -251,7 +251,7 @@ class WindowTable:
         fast region."""
         fast = not region.window
         if region.bound_windows:
-            raise OSError(errno.EBUSY, f"{region.bound_windows} memory windows are bound to the region")
+            raise OSError(errno.EBUSY, f"mr: {region.bound_windows} memory windows are bound to the region")
         if fast:
             self.keys_withdrawn += region.withdraw()
             region.tpt.release(region.first_entry, region.entry_count)

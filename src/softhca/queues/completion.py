@@ -47,7 +47,9 @@ class CompletionQueue:
 
     def __init__(self, number: int, layout: RingLayout, notify_hook: Notified) -> None:
         if layout.body_bytes < layout.entries * CQE_BYTES:
-            raise OSError(errno.EINVAL, f"{layout.entries} completions need {CQE_BYTES} bytes each")
+            raise OSError(
+                errno.EINVAL, f"body_bytes: {layout.entries} completions need {CQE_BYTES} bytes each"
+            )
         self.number = number
         self.notify_hook = notify_hook
         self.producer = RingProducer(layout)
@@ -109,12 +111,16 @@ class CompletionQueue:
         ring is broken.
         """
         if layout.body_bytes < layout.entries * CQE_BYTES:
-            raise OSError(errno.EINVAL, f"{layout.entries} completions need {CQE_BYTES} bytes each")
+            raise OSError(
+                errno.EINVAL, f"body_bytes: {layout.entries} completions need {CQE_BYTES} bytes each"
+            )
         unread = self.producer.unreleased()
         if self.producer.broken:
-            raise OSError(errno.EIO, "the completion ring is broken")
+            raise OSError(errno.EIO, "cq: its completion ring is broken")
         if len(unread) > layout.entries:
-            raise OSError(errno.EINVAL, f"{len(unread)} unread completions do not fit {layout.entries}")
+            raise OSError(
+                errno.EINVAL, f"entries = {layout.entries}: {len(unread)} completions are not read yet"
+            )
         layout.clear()
         producer = RingProducer(layout)
         old = self.producer.layout

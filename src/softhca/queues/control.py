@@ -10,6 +10,8 @@ ring full waits in the adapter, each (kind, element) once, hence never more of t
 events come together, but none is lost.
 """
 
+from __future__ import annotations
+
 import errno
 import struct
 from collections.abc import Mapping, Sequence
@@ -83,12 +85,15 @@ def _plan_of(fields: Fields) -> tuple[frozenset[str], tuple[tuple[Fields, struct
     """The names of ``fields``, and the fields cut into runs of numbers that go together (with how they are
     packed) and single ones."""
     runs: list[tuple[Fields, struct.Struct | None]] = []
+    follows = False
     for field in fields:
         if field[1] not in _NUMBERS:
             runs.append(((field,), None))
+            follows = False
             continue
-        run = (*runs.pop()[0], field) if runs and runs[-1][1] is not None else (field,)
+        run = (*runs.pop()[0], field) if follows else (field,)
         runs.append((run, struct.Struct("<" + "".join(_NUMBERS[kind].format[1:] for _, kind in run))))
+        follows = True
     return frozenset(name for name, _ in fields), tuple(runs)
 
 

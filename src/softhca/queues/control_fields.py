@@ -74,13 +74,20 @@ UNIMPORT_PD = 62
 IMPORT_MR = 63
 CM_LOAD_PATH = 64
 CM_ANSWER_PATH = 65
+ALLOC_DM = 66
+FREE_DM = 67
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
 
-# ATTACH_ARENA ``memory``: frames of the host's memfd, or a buffer of the host's own at ``address``.
+# Device memory of one host, all together.
+MAX_DM_BYTES = 1 << 20
+
+# ATTACH_ARENA ``memory``: frames of the host's memfd; a buffer of the host's own at ``address``; or a memfd
+# of so many pages that was passed, whose number stands in ``address``.
 MEMORY_SHARED = 0
 MEMORY_FOREIGN = 1
+MEMORY_PASSED = 2
 
 # QUERY_COUNTERS ``scope``.
 COUNTERS_PORT = 0
@@ -381,5 +388,8 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
         _all("u32", "pd mr"),
         (*_all("u32", "lkey rkey"), *_all("u64", "length")),
     ),
+    # ``descriptor``: a passed memfd, sealed, of as many pages as ``length`` takes.
+    ALLOC_DM: ("ALLOC_DM", (*_all("u32", "descriptor"), ("length", "u64")), _all("u32", "dm")),
+    FREE_DM: ("FREE_DM", _all("u32", "dm"), ()),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

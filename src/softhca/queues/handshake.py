@@ -32,6 +32,7 @@ DETACH = 3
 RESOURCES = 4
 READY = 5
 CHANNEL = 6
+MEMORY = 7
 
 MESSAGES: Mapping[int, tuple[str, Fields, Fields]] = {
     # number: (name, the request's fields, its answer's fields)
@@ -56,6 +57,8 @@ MESSAGES: Mapping[int, tuple[str, Fields, Fields]] = {
     # An event channel; the answer brings the host's end.  ``asynchronous``: it takes the host's asynchronous
     # events from now on, which are told in the event ring otherwise.
     CHANNEL: ("CHANNEL", (("asynchronous", "u8"),), (("channel", "u32"),)),
+    # Device memory of a context that the host imports; the answer brings its memfd.
+    MEMORY: ("MEMORY", (("dm", "u32"),), (("length", "u64"),)),
 }  # fmt: skip
 
 REFUSAL: Fields = (("text", "bytes"),)

@@ -62,12 +62,12 @@ def pack(attributes: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
             fields[name] = value
             continue
         if name not in MASK:
-            raise OSError(errno.EINVAL, f"{name} is no attribute that can be modified")
+            raise OSError(errno.EINVAL, f"{name}: it is no attribute that can be modified")
         mask |= MASK[name]
         if name in _VECTORS:
             unknown = value.keys() - set(VECTOR_FIELDS)
             if unknown:
-                raise OSError(errno.EINVAL, f"{sorted(unknown)[0]} is no field of an address vector")
+                raise OSError(errno.EINVAL, f"{sorted(unknown)[0]}: it is no field of an address vector")
             fields.update({_VECTORS[name] + field: item for field, item in value.items()})
         else:
             fields[name] = value
@@ -77,7 +77,7 @@ def pack(attributes: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 def unpack(mask: int, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that ``mask`` names; EINVAL for bits that mean nothing here."""
     if mask & ~KNOWN_MASK:
-        raise OSError(errno.EINVAL, f"attribute mask {mask:#x} has bits that are not known")
+        raise OSError(errno.EINVAL, f"attr_mask = {mask:#x}: it has bits that are not known")
     attributes: dict[str, Any] = {}
     for name, bit in MASK.items():
         if not mask & bit:

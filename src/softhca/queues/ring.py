@@ -40,7 +40,7 @@ def plan(entries: int, body_bytes: int) -> int:
     """Pages that a ring of ``entries`` references and ``body_bytes`` of bodies takes: control, references,
     bodies."""
     if not 0 < entries <= MAX_ENTRIES or not 0 < body_bytes <= MAX_BODY_BYTES:
-        raise OSError(errno.EINVAL, f"no ring of {entries} entries and {body_bytes} bytes")
+        raise OSError(errno.EINVAL, f"entries = {entries}: no ring can have them and {body_bytes} bytes")
     references = (entries * REFERENCE_BYTES + PAGE_BYTES - 1) // PAGE_BYTES
     return 1 + references + (body_bytes + PAGE_BYTES - 1) // PAGE_BYTES
 
@@ -73,10 +73,12 @@ class RingLayout:
         pages = plan(entries, body_bytes)
         bodies = -(-body_bytes // PAGE_BYTES)
         if len(body_pages) != bodies or 1 + len(reference_pages) + bodies != pages:
-            raise OSError(errno.EINVAL, f"{entries} entries and {body_bytes} bytes take {pages} pages")
+            raise OSError(
+                errno.EINVAL, f"frames: {entries} entries and {body_bytes} bytes take {pages} pages"
+            )
         if control <= 0 or control % 64 or any(page <= 0 or page % PAGE_BYTES
                                                for page in (*reference_pages, *body_pages)):
-            raise OSError(errno.EFAULT, "a ring's pages must be mapped and aligned")
+            raise OSError(errno.EFAULT, "frames: a ring's pages must be mapped and aligned")
         self.entries = entries
         self.body_bytes = body_bytes
         self.control = control
@@ -96,9 +98,9 @@ class RingLayout:
         Raises OSError as the constructor, and EFAULT for frames that are another process's.
         """
         if len(frames) != plan(entries, body_bytes):
-            raise OSError(errno.EINVAL, f"a ring of {entries} entries does not take {len(frames)} frames")
+            raise OSError(errno.EINVAL, f"frames: a ring of {entries} entries does not take {len(frames)}")
         if any(address_map.pid(frame) for frame in frames):
-            raise OSError(errno.EFAULT, "a ring must stand in shared memory")
+            raise OSError(errno.EFAULT, "frames: a ring must stand in shared memory")
         addresses = [address_map.address(frame) for frame in frames]
         bodies = len(addresses) - -(-body_bytes // PAGE_BYTES)
         return cls(entries, body_bytes, addresses[1:bodies], addresses[bodies:], addresses[0])

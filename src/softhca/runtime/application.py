@@ -43,13 +43,13 @@ class Application:
     def take_descriptor(self, number: int) -> int:
         """See ``adapter.hosts.HostSide``."""
         if number not in self.passed:
-            raise OSError(errno.EBADF, f"no descriptor was passed as {number}")
+            raise OSError(errno.EBADF, f"descriptor = {number}: none was passed by that number")
         return self.passed.pop(number)
 
     def event_channel(self, number: int) -> EventChannel:
         """See ``adapter.hosts.HostSide``."""
         if number not in self.channels:
-            raise OSError(errno.EBADF, f"there is no event channel {number}")
+            raise OSError(errno.EBADF, f"channel = {number}: there is no such event channel")
         return self.channels[number]
 
     def raise_flag(self) -> bool:

@@ -3,7 +3,7 @@ channels.
 
 An application connects, attaches with its memory, and works by rings in that memory; `Applications` keeps
 what belongs to each, answers its requests, and frees everything that it owned when it leaves.  In a process
-of its own `server.AdapterServer` gives the turns; where the adapter is embedded, `guests.Guests` does it
+of its own `server.AdapterServer` gives the turns; where the adapter is embedded, `clients.Clients` does it
 beside the program's own hosts.
 
 No application can make the process block.  Both sides wake each other by a `WakeSocket` and use
@@ -23,14 +23,17 @@ import os
 import select
 import socket
 from collections.abc import Sequence
+from io import FileIO
 from typing import TYPE_CHECKING
 
+from softhca.adapter import device_memory
 from softhca.queues.control import Values
 from softhca.queues.handshake import (
     ATTACH,
     CHANNEL,
     DESCRIPTOR,
     DETACH,
+    MEMORY,
     HostFrames,
     Request,
     decode_request,
@@ -55,6 +58,9 @@ from softhca.runtime.wake_socket import WakeSocket
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
     from softhca.runtime.loop import EngineLoop
+
+Passed = WakeSocket | FileIO
+"""What goes with an answer, and is closed here."""
 
 MAX_APPLICATIONS = 64
 MAX_PASSED = 16
@@ -174,7 +180,7 @@ class Applications:
             self._dismiss(application)
             return
         data, descriptors = received
-        passed: Sequence[WakeSocket] = ()
+        passed: Sequence[Passed] = ()
         try:
             request = decode_request(data)
         except OSError:
@@ -197,8 +203,8 @@ class Applications:
 
     def _execute(
         self, application: Application, request: Request, descriptors: list[int]
-    ) -> tuple[Values, Sequence[WakeSocket]]:
-        """The answer, and the wake sockets to pass with it; kept descriptors are removed from the list."""
+    ) -> tuple[Values, Sequence[Passed]]:
+        """The answer, and what to pass with it; kept descriptors are removed from the list."""
         if request.refusal is not None:
             raise request.refusal
         if application.refusal is not None:
@@ -209,6 +215,8 @@ class Applications:
             return self._pass(application, descriptors), ()
         if request.message == CHANNEL:
             return self._open_channel(application, request.fields)
+        if request.message == MEMORY:
+            return self._lend_memory(application, request.fields)
         if request.message == DETACH:
             self._detach(application)
             return {"others": len(self._applications) - 1}, ()
@@ -273,6 +281,13 @@ class Applications:
         if fields["asynchronous"]:
             self.adapter.hosts[application.host].asynchronous = application.channels[number]
         return {"channel": number}, (theirs,)
+
+    def _lend_memory(self, application: Application, fields: Values) -> tuple[Values, Sequence[Passed]]:
+        """Give an attached application device memory of a context that it imports."""
+        if application.memory is None:
+            raise OSError(errno.EPROTO, "an attached application asks for device memory")
+        found = device_memory.imported(self.adapter, application.host, fields["dm"])
+        return {"length": found.length}, (os.fdopen(os.dup(found.descriptor), "rb", buffering=0),)
 
     def _dismiss(self, application: Application) -> None:
         """An application has left: free what it owned."""

@@ -12,8 +12,9 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.config import MTU_BYTES, NATIVE, PKEY_TABLE_LENGTH, AdapterConfig, PortConfig
+from softhca.adapter.config import MTU_BYTES, NATIVE, PKEY_TABLE_LENGTH, ROCE, AdapterConfig, PortConfig
 from softhca.adapter.engine import Adapter
+from softhca.adapter.port import PORT_ACTIVE
 from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
 from softhca.links.fabric_messages import MOST_PKEYS
@@ -26,6 +27,8 @@ from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import not_automatic, unsupported
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
 from softhca.transport.congestion import DcqcnSettings
+from softhca.transport.loopback import Loopback
+from softhca.transport.uniform import UniformBursts
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 if TYPE_CHECKING:
@@ -55,14 +58,20 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink |
 
 
 def _open_fabric(specification: DeviceSpecification) -> FabricLink:
-    from softhca.links.fabric import FabricLink
+    from softhca.links.fabric_ethernet import open_fabric_link
 
     name, _, node = specification.place.partition("/")
     try:
-        return FabricLink(name, node)
+        link = open_fabric_link(name, node)
     except OSError as error:
         code, reason = error.errno or errno.EIO, error.strerror or str(error)
         raise OSError(code, f"{specification.name}: {reason}") from None
+    if link.is_native and specification.congestion:
+        link.close()
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: congestion of {specification.name!r}: the fabric {name!r} is of native links, "
+            "which have no DCQCN")
+    return link
 
 
 def _open_socket(specification: DeviceSpecification) -> RoceUdpLink:
@@ -116,13 +125,15 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
         for place in specification.places:
             links.append(_wrapped(open_link(specification.at(place))))
         on_fabric = links[0] if specification.kind == "fabric" else None
+        is_native = on_fabric is not None and on_fabric.is_native
         first, *further = [_port_config(specification, link) for link in links]
         config = AdapterConfig(**{name: getattr(first, name) for name in PORT_FIELDS},
                                node_guid=0 if on_fabric is None else on_fabric.node_guid,
-                               pkey_table_length=PKEY_TABLE_LENGTH if on_fabric is None else MOST_PKEYS,
+                               pkey_table_length=MOST_PKEYS if is_native else PKEY_TABLE_LENGTH,
                                profile=Profile.of(specification.profile or HCA),
                                window_bytes=specification.window_bytes,
-                               congestion=_congestion(specification),
+                               congestion=_congestion(specification, on_fabric),
+                               uniform_bursts=UniformBursts() if specification.uniform else None,
                                strict_source_port=specification.strict_source_port,
                                further_ports=tuple(further))
         adapter = Adapter(config, seed=secrets.randbits(64), now=now_ns())
@@ -141,17 +152,28 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
     return adapter, links
 
 
-def _congestion(specification: DeviceSpecification) -> DcqcnSettings | None:
+def _congestion(specification: DeviceSpecification, on_fabric: Any) -> DcqcnSettings | None:
+    """DCQCN for links of the speed that was said, or else that of the Ethernet which is served, or the usual.
+    DeviceSpecificationError: on a native fabric.
+    """
     if not specification.congestion:
         return None
+    if on_fabric is not None and on_fabric.is_native:
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: congestion of {specification.name!r}: DCQCN is RoCEv2's, and "
+            f"{specification.place!r} is a native fabric")
     usual = DcqcnSettings()
-    return replace(usual, line_mbps=specification.rate_mbps or usual.line_mbps)
+    known_mbps = usual.line_mbps if on_fabric is None else max(on_fabric.mbps, usual.least_mbps)
+    return replace(usual, line_mbps=specification.rate_mbps or known_mbps)
 
 
 def _manage(adapter: Adapter, port_number: int, link: Any) -> None:
     """Have a port be as the manager of its fabric says, now and from now on."""
 
     def apply(info: dict[str, Any]) -> None:
+        if not link.is_native:
+            adapter.set_link(port_number, info["state"] == PORT_ACTIVE)
+            return
         values = dict(info)
         try:
             adapter.set_pkeys(port_number, values.pop("pkeys"))
@@ -166,8 +188,8 @@ def _manage(adapter: Adapter, port_number: int, link: Any) -> None:
 def _port_config(specification: DeviceSpecification, link: Any) -> PortConfig:
     if specification.kind == "fabric":
         mtu = {length: number for number, length in MTU_BYTES.items()}[link.active_mtu]
-        return PortConfig(gids=(link.gid,), active_mtu=mtu, framing=NATIVE, active_width=link.active_width,
-                          active_speed=link.active_speed)
+        return PortConfig(gids=(link.gid,), active_mtu=mtu, framing=NATIVE if link.is_native else ROCE,
+                          active_width=link.active_width, active_speed=link.active_speed)
     limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
     mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
     return PortConfig(gids=(link.gid,), active_mtu=mtu)
@@ -182,9 +204,24 @@ def same_host_of(
     ``packets_alone``: no memory of this adapter's hosts is given to peers, and none of theirs used.  A port
     whose link is tapped, has faults or checks identifications wants to see packets, so it has no part in it.
     Where it cannot be, whoever asked for it gets an error; whoever did not ask gets none.
+
+    Queue pairs of the adapter that are connected to each other have no need of all that (`Loopback`): their
+    packets never come to a link.
     """
     if specification.same_host is False or specification.kind == "fabric":
         return None
+    same_host = _with_others(specification, adapter, links)
+    sharing = None
+    if same_host is not None and not packets_alone:
+        sharing = adapter.regions.sharing = same_host.sharing
+    adapter.same_host = Loopback(frozenset(gid for port in adapter.ports for gid in port.gids), sharing)
+    return same_host
+
+
+def _with_others(
+    specification: DeviceSpecification, adapter: Adapter, links: Sequence[Any]
+) -> SameHost | None:
+    """What an adapter shares with others, ports added; None where nothing is."""
     automatic = specification.same_host is None
     same_host = None
     reason = not_automatic() if automatic else unsupported()
@@ -200,8 +237,6 @@ def same_host_of(
     if not same_host.ports:
         same_host.close()
         return None
-    if not packets_alone:
-        adapter.same_host = adapter.regions.sharing = same_host.sharing
     return same_host
 
 

@@ -250,7 +250,7 @@ class Device:
         """Nothing is open here yet; what has the address in the parent, or for it, can be shared."""
         self._lock.release()
         self._channels = []
-        if self.engine is None or self.engine.guests is None:
+        if self.engine is None or self.engine.clients is None:
             self.specification = self._asked
         self.engine = None
         process, self.process = self.process, None

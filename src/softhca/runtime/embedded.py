@@ -1,5 +1,5 @@
 """The adapter inside the application's process: one engine a device, shared by all contexts that open it,
-and by other processes that open the same device (`guests`).
+and by other processes that open the same device (`clients`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from softhca.driver.channels import EmbeddedChannel
 from softhca.memory.host import HostMemory
 from softhca.runtime import fork
 from softhca.runtime.assembly import assemble_ports, descriptors_of, same_host_of
-from softhca.runtime.guests import Guests
+from softhca.runtime.clients import Clients
 from softhca.runtime.loop import EngineLoop
 from softhca.runtime.progress_thread import Progress
 from softhca.runtime.specification import DeviceSpecification
@@ -57,11 +57,11 @@ class EmbeddedAdapter:
             self.channels: dict[int, EngineChannel] = {}
             self._coming_and_going = threading.RLock()
             self._closed = self._ended = False
-            self.guests: Guests | None = None
-            self.progress.between, self.progress.ended = self._close_unused, self._forsake_guests
+            self.clients: Clients | None = None
+            self.progress.between, self.progress.ended = self._close_unused, self._forsake_clients
             if bound is not None:
                 self.listen(name, bound)
-            undo.callback(self._close_guests)
+            undo.callback(self._close_clients)
             fork.watch(self)
             undo.callback(fork.unwatch, self)
             self.progress.start(self.loop, f"softhca-{specification.name}")
@@ -72,13 +72,13 @@ class EmbeddedAdapter:
         then the name is free again.
         """
         try:
-            guests = Guests(self.adapter, self.loop, name, bound)
+            clients = Clients(self.adapter, self.loop, name, bound)
         except OSError as error:
             bound.close()
             _log.debug("%s is this process's own: %s", name, error)
             return
-        self.guests = guests
-        self.progress.watch(guests.fileno())
+        self.clients = clients
+        self.progress.watch(clients.fileno())
 
     @property
     def alive(self) -> bool:
@@ -88,7 +88,7 @@ class EmbeddedAdapter:
     @property
     def meeting_place(self) -> str:
         """The name at which other processes attach; empty: they cannot."""
-        return "" if self.guests is None else self.guests.path
+        return "" if self.clients is None else self.clients.path
 
     def attach(self) -> EngineChannel | None:
         """A new host of this adapter; None when its last host has left meanwhile and the engine has ended.
@@ -130,34 +130,34 @@ class EmbeddedAdapter:
 
     def _close_if_unused(self) -> None:
         """Nobody is left, here or elsewhere; the caller has the lock of those who come and go."""
-        if not self.channels and (self.loop.dead or self.guests is None or not self.guests.present):
+        if not self.channels and (self.loop.dead or self.clients is None or not self.clients.present):
             self.close()
 
     def _close_unused(self) -> None:
-        """For the background thread: the last guest may have been the last user."""
-        guests = self.guests
-        while guests is not None and guests.unused and not self.progress.stopping:
+        """For the background thread: the last client may have been the last user."""
+        clients = self.clients
+        while clients is not None and clients.unused and not self.progress.stopping:
             # whoever has the lock may wait for this thread to end
             if self._coming_and_going.acquire(timeout=LOOK_AGAIN_S):
                 try:
-                    guests.unused = False
+                    clients.unused = False
                     self._close_if_unused()
                 finally:
                     self._coming_and_going.release()
 
-    def _forsake_guests(self) -> None:
+    def _forsake_clients(self) -> None:
         """The engine is not driven any more: other processes must not wait for it."""
         with self.loop.lock:
             if self.loop.dead:
-                self._close_guests()
+                self._close_clients()
 
-    def _close_guests(self) -> None:
-        if self.guests is not None:
-            self.guests.close()
+    def _close_clients(self) -> None:
+        if self.clients is not None:
+            self.clients.close()
 
     def linger(self, limit_s: float) -> bool:
-        """Go on for guests, up to ``limit_s``, when this process is about to end; whether none is left."""
-        return self.guests is None or self.guests.wait_left(limit_s)
+        """Go on for clients, up to ``limit_s``, when this process is about to end; whether none is left."""
+        return self.clients is None or self.clients.wait_left(limit_s)
 
     def _free(self, channel: EngineChannel) -> None:
         """Free everything that a host owned, unless that has been done."""
@@ -174,7 +174,7 @@ class EmbeddedAdapter:
             if self._ended:
                 return
             with self.loop.lock:
-                self._close_guests()
+                self._close_clients()
                 self.loop.send_rest()
                 self._closed = self.loop.dead = True
                 if self.same_host is not None:
@@ -201,8 +201,8 @@ class EmbeddedAdapter:
         """The engine is the parent's."""
         self._closed = self.loop.dead = True
         self.loop.lock.release()
-        if self.guests is not None:
-            self.guests.forget()
+        if self.clients is not None:
+            self.clients.forget()
         self.adapter.resources.contexts.abandon()
         self.progress.forget()
         for link in self.links:
@@ -228,7 +228,7 @@ class EngineChannel(EmbeddedChannel):
     @property
     def alive(self) -> bool:
         """Whether the engine still serves this host."""
-        return self._engine.alive and not self.closed
+        return not (self.closed or self._engine.loop.dead)
 
     @property
     def meeting_place(self) -> str:

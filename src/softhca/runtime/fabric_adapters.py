@@ -15,8 +15,9 @@ import socket
 from collections import deque
 from typing import Any
 
+from softhca.fabric.ethernet.plane import EthernetPlane, EthernetPort
 from softhca.fabric.packet_plane import AdapterPort, PacketPlane
-from softhca.fabric.port_state import ACTIVE, PortState
+from softhca.fabric.port_state import ACTIVE
 from softhca.fabric.topology import End, Topology
 from softhca.fabric.umad_sessions import attachment
 from softhca.links import fabric_messages as m
@@ -24,7 +25,7 @@ from softhca.links.fabric import BUFFER_BYTES
 from softhca.runtime import messages
 from softhca.runtime.fabric_loop import FabricLoop
 
-MOST_GUESTS = 64
+MOST_UNJOINED = 64
 """Connections that have not said yet who they are."""
 MOST_A_TURN = 8
 """Bursts of one adapter that are taken before the others have their turn."""
@@ -33,27 +34,32 @@ _PORT = re.compile(r"(.+)\[([0-9]{1,3})\]")
 COUNTERS = ("adapters_joined", "adapters_refused", "messages_bad")
 
 
+Packets = PacketPlane | EthernetPlane
+"""What carries the packets of adapters; ports that have joined are `AdapterPort` or `EthernetPort`."""
+
+
 class FabricAdapters:
     """The adapters of ``packets``' fabric, on ``loop``, joining under ``name``.  OSError EADDRINUSE: somebody
     else serves one."""
 
-    def __init__(self, loop: FabricLoop, packets: PacketPlane, name: str) -> None:
-        self.packets = packets
+    def __init__(self, loop: FabricLoop, packets: Packets, name: str) -> None:
+        self.packets: Any = packets
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.loop = loop
-        self.members: dict[AdapterPort, Member] = {}
-        self._guests: set[socket.socket] = set()
+        self.members: dict[AdapterPort | EthernetPort, Member] = {}
+        self._unjoined: set[socket.socket] = set()
         self._buffer = bytearray(m.LARGEST + 1)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._listener.bind(m.socket_name(name))
-            self._listener.listen(MOST_GUESTS)
+            self._listener.listen(MOST_UNJOINED)
             loop.watch(self._listener.fileno(), self._accept)
         except BaseException:
             self._listener.close()
             raise
-        loop.timed.append(packets)
-        loop.flushes.append(self._tell)
+        if packets is not loop.plane:
+            loop.timed.append(packets)
+        loop.flushes.append(self._flush_infos)
 
     def _accept(self) -> None:
         try:
@@ -62,19 +68,19 @@ class FabricAdapters:
             return
         made.setblocking(False)
         _, uid = messages.peer_of(made)
-        if uid not in (0, os.geteuid()) or len(self._guests) >= MOST_GUESTS:
+        if uid not in (0, os.geteuid()) or len(self._unjoined) >= MOST_UNJOINED:
             self.counters["adapters_refused"] += 1
             made.close()
             return
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             with contextlib.suppress(OSError):
                 made.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-        self._guests.add(made)
-        self.loop.watch(made.fileno(), lambda: self._meet(made))
+        self._unjoined.add(made)
+        self.loop.watch(made.fileno(), lambda: self._join(made))
 
-    def _meet(self, made: socket.socket) -> None:
+    def _join(self, made: socket.socket) -> None:
         """The first message of a connection."""
-        self._guests.discard(made)
+        self._unjoined.discard(made)
         self.loop.forget(made.fileno())
         try:
             kind, content = m.decode(made.recv(m.MOST_TEXT_BYTES + 1))
@@ -102,7 +108,7 @@ class FabricAdapters:
 
     def _place(self, name: str) -> End:
         """The port at which an adapter joins that names a node, or none.  OSError."""
-        topology = self.packets.mads.topology
+        topology: Topology = self.packets.topology
         if name:
             end = attachment(topology, name)
             if end is None:
@@ -142,7 +148,7 @@ class FabricAdapters:
                 self.loop.want(member.socket.fileno(), False, member.is_full)
                 return
 
-    def _tell(self) -> None:
+    def _flush_infos(self) -> None:
         """Adapters hear what managers have set."""
         for member in [each for each in self.members.values() if each.infos]:
             member.flush()
@@ -151,10 +157,10 @@ class FabricAdapters:
         """Close it and all connections."""
         for member in list(self.members.values()):
             member.leave()
-        for made in self._guests:
+        for made in self._unjoined:
             self.loop.forget(made.fileno())
             made.close()
-        self._guests.clear()
+        self._unjoined.clear()
         self.loop.forget(self._listener.fileno())
         self._listener.close()
 
@@ -179,7 +185,7 @@ class Member:
         self._parted = False
         self.infos: deque[dict[str, Any]] = deque()
         try:
-            self.port = adapters.packets.join(end, self._deliver, self._wake, self._told)
+            self.port = adapters.packets.join(end, self._deliver, self._wake, self._info_changed)
         except ValueError as error:
             code = errno.EBUSY if end in adapters.packets.ports else errno.ENODEV
             raise OSError(code, str(error)) from None
@@ -190,18 +196,7 @@ class Member:
 
     def welcome(self) -> None:
         """Tell the adapter what its port is."""
-        node, state = self.port.node.node, self.port.state
-        content = {
-            "version": m.VERSION,
-            "node": node.name,
-            "node_guid": node.guid,
-            "port_guid": node.port_guid(self.port.end.port),
-            "mtu": state.info.neighbor_mtu,
-            "width": state.info.link_width_active,
-            "speed": _speed(state),
-            **self.port.info(),
-        }
-        self._send(m.encode(m.WELCOME, content))
+        self._send(m.encode(m.WELCOME, {"version": m.VERSION, **self.port.facts(), **self.port.info()}))
 
     def _send(self, data: bytes) -> bool:
         """Send a message; False: there is no room, or nobody any more."""
@@ -245,7 +240,7 @@ class Member:
             self._watch()
         self._loop.want(self.socket.fileno(), True, self.is_full)
 
-    def _told(self) -> None:
+    def _info_changed(self) -> None:
         """What a manager has set has changed.  That the port has left ACTIVE, or come to it, is not passed
         over, even if it changes again at once."""
         info = self.port.info()
@@ -278,9 +273,3 @@ class Member:
         self._loop.forget(self.socket.fileno())
         adapters.packets.leave(self.port, self._loop.clock())
         self.socket.close()
-
-
-def _speed(state: PortState) -> int:
-    """The active speed as ``ibv_port_attr`` has it: extended speeds begin at 16."""
-    info = state.info
-    return info.link_speed_ext_active << 4 if info.link_speed_ext_active else info.link_speed_active

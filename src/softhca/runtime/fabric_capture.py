@@ -1,4 +1,5 @@
-"""Captures of a fabric's links: what adapters send over them, as pcapng of InfiniBand packets."""
+"""Captures of a fabric's links: what adapters send over them, as pcapng of InfiniBand packets, or of an
+Ethernet's IP packets."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from softhca.fabric.ethernet.plane import EthernetPlane
 from softhca.fabric.packet_plane import LinkSide, PacketPlane
 from softhca.fabric.topology import End
-from softhca.wire.capture_file import LINKTYPE_INFINIBAND
 from softhca.wire.pcapng import MAX_INTERFACES, PcapngWriter
 
 
@@ -23,8 +24,9 @@ class LinkCapture:
     """
 
     def __init__(
-        self, packets: PacketPlane, ends: Iterable[End], descriptor: int, most: int = 0, one_way: bool = False
-    ) -> None:
+        self, packets: PacketPlane | EthernetPlane, ends: Iterable[End], descriptor: int, most: int = 0,
+        one_way: bool = False,
+    ) -> None:  # fmt: skip
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "a capture is written to a file")
         self._packets = packets
@@ -46,17 +48,17 @@ class LinkCapture:
     def _directions(self, ends: Iterable[End], one_way: bool) -> Iterable[End]:
         for end in ends:
             yield end
-            peer = self._packets.mads.topology.peer(*end)
+            peer = self._packets.topology.peer(*end)
             if peer is not None and not one_way:
                 yield peer
 
     def _tap(self, writer: PcapngWriter, end: End) -> None:
         if len(self._taps) >= MAX_INTERFACES:
             raise OSError(errno.E2BIG, f"more than {MAX_INTERFACES} directions of links")
-        topology = self._packets.mads.topology
+        topology = self._packets.topology
         peer = topology.peer(*end)
         name = f"{topology.end_text(end)} to {topology.end_text(peer) if peer else 'nowhere'}"
-        interface = writer.add_interface(LINKTYPE_INFINIBAND, name)
+        interface = writer.add_interface(self._packets.link_type, name)
 
         def tap(data: bytes, now: int) -> None:
             if self.is_complete:

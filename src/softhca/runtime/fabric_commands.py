@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from softhca.fabric.ethernet.plane import EthernetPlane
 from softhca.fabric.mad_plane import MadPlane
 from softhca.fabric.packet_plane import PacketPlane
 from softhca.fabric.topology import End
@@ -20,6 +21,9 @@ from softhca.management.performance_attributes import (
     PortXmitDiscardDetails,
 )
 
+Plane = MadPlane | EthernetPlane
+"""What has the links of a fabric that is served."""
+Packets = PacketPlane | EthernetPlane
 MOST_COUNTED = 1 << 32
 _END = re.compile(r"(.+)\[(\d{1,3})\]")
 TRAFFIC = ("xmit_pkts", "xmit_data", "rcv_pkts", "rcv_data")
@@ -40,7 +44,7 @@ class ControlError(Exception):
     """What could not be done, in one line."""
 
 
-def find_end(plane: MadPlane, text: str) -> End:
+def find_end(plane: Plane, text: str) -> End:
     """The end of a link that is called ``NODE[PORT]``, by a node's name or description.  ControlError."""
     match = _END.fullmatch(text)
     nodes = plane.topology.nodes
@@ -57,9 +61,7 @@ def find_end(plane: MadPlane, text: str) -> End:
     return end
 
 
-def perform(
-    plane: MadPlane, request: Any, now: int, packets: PacketPlane | None = None
-) -> dict[str, Any]:
+def perform(plane: Plane, request: Any, now: int, packets: Packets | None = None) -> dict[str, Any]:
     """Do what a request says: ``fail``, ``restore``, ``count`` (errors at a port), ``faults`` (what packets
     of adapters suffer on a link, in both directions), ``counters``, ``traffic`` (of both ports).
     ControlError."""
@@ -88,8 +90,10 @@ def perform(
     return answer
 
 
-def _traffic(plane: MadPlane, end: End) -> dict[str, int]:
+def _traffic(plane: Plane, end: End) -> dict[str, int]:
     """What has passed a port."""
+    if isinstance(plane, EthernetPlane):
+        return plane.traffic(end)
     port = plane.nodes[end.node].ports[end.port]
     assert port is not None
     return {name: port.total(name) for name in TRAFFIC}
@@ -102,7 +106,7 @@ def link_faults(text: str) -> Faults | None:
     return Faults.parse(text, NO_FAULTS, (*SIMULATED_ONLY, "partition"))
 
 
-def _impair(plane: MadPlane, packets: PacketPlane | None, ends: tuple[End, End], text: Any) -> None:
+def _impair(plane: Plane, packets: Packets | None, ends: tuple[End, End], text: Any) -> None:
     if packets is None or not isinstance(text, str):
         raise ControlError("no faults, or no adapters whose packets could suffer")
     try:
@@ -120,7 +124,9 @@ def _number(end: End) -> int:
     return end.node << 8 | end.port
 
 
-def _count(plane: MadPlane, end: End, errors: Any) -> None:
+def _count(plane: Plane, end: End, errors: Any) -> None:
+    if isinstance(plane, EthernetPlane):
+        raise ControlError("an Ethernet's ports have no counters to add to: --faults lets links lose packets")
     port = plane.nodes[end.node].ports[end.port]
     assert port is not None
     if not isinstance(errors, dict) or not errors:

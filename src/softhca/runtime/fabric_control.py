@@ -21,7 +21,7 @@ from softhca.runtime.fabric_commands import ERRORS, ControlError, find_end, perf
 from softhca.runtime.fabric_loop import FabricLoop
 
 if TYPE_CHECKING:
-    from softhca.fabric.packet_plane import PacketPlane
+    from softhca.runtime.fabric_commands import Packets
 
 __all__ = ["ERRORS", "Connection", "ControlError", "ControlSocket", "ask", "control_name", "perform"]
 
@@ -39,7 +39,7 @@ class ControlSocket:
     """Answers requests on ``loop``; ``packets`` are those of adapters, if there are any.  OSError EADDRINUSE:
     the name has a server."""
 
-    def __init__(self, loop: FabricLoop, name: str, packets: PacketPlane | None = None) -> None:
+    def __init__(self, loop: FabricLoop, name: str, packets: Packets | None = None) -> None:
         self._loop = loop
         self._packets = packets
         self._connections: set[socket.socket] = set()

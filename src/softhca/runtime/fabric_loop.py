@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from softhca.fabric.ethernet.plane import EthernetPlane
     from softhca.fabric.mad_plane import MadPlane
     from softhca.fabric.manager.managed_fabric import ManagedFabric
 
@@ -27,15 +28,15 @@ class Timed(Protocol):
 
 
 class FabricLoop:
-    """Serves the descriptors that are registered by `watch`, and ``plane``: traps that are due, and the
-    managers of ``managed``, which has the same plane.  ``clock`` gives nanoseconds, and begins with the time
-    of ``managed``.
+    """Serves the descriptors that are registered by `watch`, and ``plane``: traps or frames that are due, and
+    the managers of ``managed``, which has the same plane.  ``clock`` gives nanoseconds, and begins with the
+    time of ``managed``.
 
     ``timed`` are asked when they have something to do; each of ``flushes`` is called at the end of a turn.
     """
 
     def __init__(
-        self, plane: MadPlane, clock: Callable[[], int], managed: ManagedFabric | None = None
+        self, plane: MadPlane | EthernetPlane, clock: Callable[[], int], managed: ManagedFabric | None = None
     ) -> None:
         self.plane = plane
         self.clock = clock

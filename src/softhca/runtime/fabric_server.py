@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from softhca.fabric.ethernet.plane import EthernetPlane
 from softhca.fabric.packet_plane import PacketPlane
 from softhca.fabric.topology import End
 from softhca.fabric.umad_sessions import UmadSessions
@@ -16,14 +17,20 @@ from softhca.runtime.umad_server import UmadServer
 
 class FabricServer:
     """The fabric of ``loop``'s plane under ``name``; programs of libibumad come by UDP where ``address`` says
-    one."""
+    one.  At an Ethernet there are none."""
 
     def __init__(self, loop: FabricLoop, name: str, address: tuple[str, int] | None = None) -> None:
         self.loop = loop
         self.name = name
         self.address = address
-        self.packets = PacketPlane(loop.plane)
-        self.sessions = UmadSessions(loop.plane)
+        plane = loop.plane
+        self.packets: PacketPlane | EthernetPlane
+        self.sessions: UmadSessions | None = None
+        if isinstance(plane, EthernetPlane):
+            self.packets = plane
+        else:
+            self.packets = PacketPlane(plane)
+            self.sessions = UmadSessions(plane)
         self.programs: UmadServer | None = None
         self.control: ControlSocket | None = None
         self.adapters: FabricAdapters | None = None
@@ -31,7 +38,8 @@ class FabricServer:
 
     def open(self) -> None:
         """Listen.  OSError EADDRINUSE: somebody serves a fabric under this name; `close` all the same."""
-        self.programs = UmadServer(self.loop, self.sessions, self.name, self.address)
+        if self.sessions is not None:
+            self.programs = UmadServer(self.loop, self.sessions, self.name, self.address)
         self.control = ControlSocket(self.loop, self.name, self.packets)
         self.adapters = FabricAdapters(self.loop, self.packets, self.name)
 
@@ -50,7 +58,8 @@ class FabricServer:
     def counters(self) -> dict[str, int]:
         """What has become of all datagrams and packets."""
         counters = {**self.loop.plane.counters, **self.packets.counters}
-        counters |= {f"programs_{name}": count for name, count in self.sessions.counters.items()}
+        if self.sessions is not None:
+            counters |= {f"programs_{name}": count for name, count in self.sessions.counters.items()}
         if self.programs is not None:
             counters["programs_refused"] = self.programs.refused
         if self.adapters is not None:

@@ -3,7 +3,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from softhca.adapter.engine cimport Adapter
 from softhca.runtime.delayed_acknowledgement cimport DelayedAcknowledgement
 from softhca.runtime.doorbell_batching cimport DoorbellBatching
-from softhca.runtime.poll_back_off cimport PollBackOff
+from softhca.driver.poll_back_off cimport PollBackOff
 from softhca.runtime.refusals cimport RefusalReport
 from softhca.runtime.same_host_ring cimport PacketReceiver
 from softhca.runtime.sleeper cimport Sleeper
@@ -38,8 +38,8 @@ cdef class EngineLoop:
     cdef public bint dead
     cdef public object same_host
     cdef public unsigned long long same_host_ns
-    cdef public object guests
-    cdef public unsigned long long guests_ns
+    cdef public object clients
+    cdef public unsigned long long clients_ns
     cdef public bint attached
 
     cpdef object share(self, object same_host)

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING
 
 import cython
 
+from softhca.driver.poll_back_off import PollBackOff
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
-from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.processor import yield_processor
 from softhca.runtime.refusals import RefusalReport
 from softhca.runtime.same_host_ring import PacketReceiver
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from softhca.adapter.engine import Adapter
     from softhca.links.link import Link
-    from softhca.runtime.guests import Guests
+    from softhca.runtime.clients import Clients
     from softhca.runtime.same_host import SameHost
 
     def monotonic_ns() -> int:
@@ -105,12 +105,12 @@ class EngineLoop:
     ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock; all else is called under it.
     ``sees_polls``: the hosts that the adapter serves poll by ``poll``.  ``ports`` are the ways of bursts, one
     a port.
-    ``guests``: hosts of other processes that this one serves beside its own, ``attached`` where there are
-    any; see `softhca.runtime.guests`.
+    ``clients``: hosts of other processes that this one serves beside its own, ``attached`` where there are
+    any; see `softhca.runtime.clients`.
     """
 
     same_host: SameHost
-    guests: Guests
+    clients: Clients
 
     def __init__(
         self, adapter: Adapter, links: Sequence[Link], wake: Callable[[], object],
@@ -136,8 +136,8 @@ class EngineLoop:
         self.dead = False
         self.same_host = None
         self.same_host_ns = 0
-        self.guests = None
-        self.guests_ns = 0
+        self.clients = None
+        self.clients_ns = 0
         self.attached = False
 
     def share(self, same_host: SameHost) -> None:
@@ -162,7 +162,7 @@ class EngineLoop:
     def serve(self, now: int) -> bool:
         """Serve the hosts' doorbells and commands, and transmit; whether there were any."""
         if self.attached:
-            self.guests.dismiss_ended()
+            self.clients.dismiss_ended()
         served: cython.bint = self.serve_hosts(now)
         if not (served or self.sees_polls):
             return False
@@ -215,7 +215,7 @@ class EngineLoop:
         ):
             self.flush(now)
         if self.attached:
-            self.guests.dismiss_ended()
+            self.clients.dismiss_ended()
             if self.serve_hosts(now):
                 worked = True
         if self.same_host is not None and self.receive_rings(now):
@@ -240,7 +240,7 @@ class EngineLoop:
             if self.same_host.poll():
                 self.same_host_ns = now
                 worked = True
-        if self.guests is not None and now >= self.guests_ns and self.guests.turn(now):
+        if self.clients is not None and now >= self.clients_ns and self.clients.turn(now):
             worked = True
         return worked
 
@@ -258,7 +258,7 @@ class EngineLoop:
             if arrival.length >= LONG_BYTES:
                 self.transmit(now)
             elif self.back_off.empty_polls and is_single_request(arrival):
-                # a guest's poll, which would take the answer along, is not seen
+                # a client's poll, which would take the answer along, is not seen
                 return _SINGLE if self.polled and not self.attached else _SOME
         return taken
 
@@ -329,7 +329,7 @@ class EngineLoop:
     def flush(self, now: int) -> None:
         """Send what is held back, if anything is: its wait is over."""
         if self.attached:
-            self.guests.dismiss_ended()
+            self.clients.dismiss_ended()
         waited: cython.bint = self.acknowledgement.end()
         if waited or self.batching.waits:
             self.transmit(now)
@@ -413,7 +413,7 @@ class EngineLoop:
     def settle(self) -> None:
         """After a turn: wake a sleeper that would wake up too late, or that waits for what has happened."""
         if self.attached:
-            self.guests.notify()
+            self.clients.notify()
         self.sleeper.settle(self.deadline())
 
     def deadline(self) -> int:

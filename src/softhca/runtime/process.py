@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.driver.channels import HostChannel, Ready
 from softhca.driver.errors import DriverError
+from softhca.driver.poll_back_off import SLEEP, YIELD, PollBackOff
 from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.memory.host import HostMemory
 from softhca.memory.runs import runs_of
 from softhca.queues.control import Values
-from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, RESOURCES
+from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, MEMORY, RESOURCES
 from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime import adapter_process, fork, messages
 from softhca.runtime.clock import NS_PER_S, now_ns
-from softhca.runtime.poll_back_off import SLEEP, YIELD, PollBackOff
 from softhca.runtime.processor import yield_processor
 from softhca.runtime.wake_event import WakeEvent
 from softhca.runtime.wake_socket import WakeSocket
@@ -182,6 +182,14 @@ class ProcessChannel(HostChannel):
     def pass_descriptor(self, descriptor: int) -> int:
         """`HostChannel.pass_descriptor`, over the control socket."""
         return int(self._ask(DESCRIPTOR, descriptors=(descriptor,))[0]["number"])
+
+    def take_memory(self, dm: int) -> tuple[int, int]:
+        """`HostChannel.take_memory`, over the control socket."""
+        answer, passed = self._ask(MEMORY, {"dm": dm})
+        if len(passed) != 1:
+            messages.close_all(passed)
+            raise OSError(errno.EPROTO, "the adapter process passed no memory")
+        return passed[0], int(answer["length"])
 
     def wait(self, ready: Ready, timeout_s: float | None) -> bool:
         """`HostChannel.wait`: False also when the adapter process has died."""

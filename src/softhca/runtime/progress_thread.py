@@ -31,9 +31,9 @@ import select
 import threading
 from collections.abc import Callable, Iterable
 
+from softhca.driver.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.clock import NS_PER_MS, NS_PER_S
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
-from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import yield_processor
 from softhca.runtime.sleeper import LATE_NS, timeout_s
 
@@ -149,7 +149,7 @@ class Progress:
                 self._stand_by(loop, pause_ns)
                 pause_ns = min(2 * pause_ns, 2 * LAST_CHECK_NS)
                 if loop.attached and not loop.sleeper.waiters:
-                    pause_ns = FIRST_CHECK_NS  # guests do not wake a thread that polls, or has just stopped
+                    pause_ns = FIRST_CHECK_NS  # clients do not wake a thread that polls, or has just stopped
                 continue
             pause_ns = FIRST_CHECK_NS
             self._drive(loop, lambda: bool(loop.sleeper.waiters) or self._stopping, leading=False)
@@ -213,25 +213,25 @@ class Progress:
             if loop.dead:
                 return
             now = loop.clock()
-            if loop.guests is not None and not loop.guests.arm_wakeup(now, leading):
+            if loop.clients is not None and not loop.clients.arm_wakeup(now, leading):
                 return
             if loop.same_host is not None and not loop.same_host.arm_wakeup():
-                if loop.guests is not None:
-                    loop.guests.disarm_wakeup()
+                if loop.clients is not None:
+                    loop.clients.disarm_wakeup()
                 return
-            if loop.guests is not None:
-                until_ns = min(until_ns, loop.guests.deadline())
+            if loop.clients is not None:
+                until_ns = min(until_ns, loop.clients.deadline())
             deadline_ns = loop.deadline()
             wakeup_ns = loop.sleeper.begin_sleep(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
         epoll.poll(timeout_s(wakeup_ns, now), 8)
         self.wakeups += 1
-        if loop.same_host is not None or loop.guests is not None:
+        if loop.same_host is not None or loop.clients is not None:
             with loop.lock:
                 if loop.same_host is not None:
                     loop.same_host.disarm_wakeup()
-                if loop.guests is not None:
-                    loop.guests.disarm_wakeup()
+                if loop.clients is not None:
+                    loop.clients.disarm_wakeup()
         _drain(self._leader_wake if leading else self._thread_wake)
 
     # Application threads

@@ -1,5 +1,5 @@
 from softhca.runtime.loop cimport EngineLoop, monotonic_ns
-from softhca.runtime.poll_back_off cimport PollBackOff
+from softhca.driver.poll_back_off cimport PollBackOff
 from softhca.runtime.processor cimport Readable
 
 

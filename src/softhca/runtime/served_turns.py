@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import cython
 
+from softhca.driver.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import EngineLoop
-from softhca.runtime.poll_back_off import SLEEP, PollBackOff
 from softhca.runtime.processor import Readable, yield_processor
 
 if TYPE_CHECKING:

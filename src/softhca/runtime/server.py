@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from softhca.adapter.engine import Adapter
+from softhca.driver.poll_back_off import PollBackOff
 from softhca.links.link import Link
 from softhca.runtime import messages
 from softhca.runtime.application import Application
@@ -31,7 +32,6 @@ from softhca.runtime.applications import (
 from softhca.runtime.assembly import descriptors_of
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
-from softhca.runtime.poll_back_off import PollBackOff
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.served_turns import ServedTurns
 from softhca.runtime.sleeper import timeout_s

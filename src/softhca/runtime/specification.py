@@ -16,7 +16,8 @@ A device of kind ``udp`` has as many ports as it names, numbered from 1; options
 ``unix``   socket of an adapter process that serves already: a path, or ``@`` and an abstract name
 =========  ==========================================================================================
 
-Options of ``udp``; ``fabric`` has ``window`` and ``profile``:
+Options of ``udp``; ``fabric`` has ``window``, ``profile`` and ``source_port``, and where it is an Ethernet
+``congestion`` and ``rate``:
 
 ========================  ===========================================================================
 ``mtu``                   256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes
@@ -38,6 +39,10 @@ Options of ``udp``; ``fabric`` has ``window`` and ``profile``:
 ``congestion``            ``dcqcn``: connections slow down where switches mark packets (DCQCN), and say so
                           where marked ones arrive; ``off`` (default): they do not (docs/congestion.md)
 ``rate``                  megabits a second of the path's first link, for ``congestion``; 100000
+``uniform``               1 (default): RDMA WRITEs without immediate and READs of medium length leave as
+                          messages whose packets have one length, so that they share bursts, once the
+                          connection has proven their range; 0: they always leave as FIRST, MIDDLE, LAST
+                          (docs/performance.md)
 ``profile``               ``hca``: everything; ``tca``: a target's adapter, which has datagrams and
                           what is added by ``+``: ``rc uc write read atomic``
 ========================  ===========================================================================
@@ -66,7 +71,7 @@ MOST_BUFFER_BYTES = 1 << 30
 LEAST_RATE_MBPS = 10
 MOST_RATE_MBPS = 1_000_000
 MAX_DEVICES = 64
-FABRIC_OPTIONS = ("window", "profile")
+FABRIC_OPTIONS = ("window", "profile", "congestion", "rate", "source_port")
 
 _FABRIC_HOST = re.compile(r"([A-Za-z0-9_.:-]{1,64})(/[A-Za-z0-9_.:-]{1,64}(\[[0-9]{1,3}\])?)?\Z")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
@@ -90,6 +95,7 @@ class DeviceSpecification:
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     ``strict_source_port``: a connection's packets come from one UDP port.
     ``congestion``: connections have DCQCN, on links of ``rate_mbps`` (0: the usual).
+    ``uniform``: medium WRITEs and READs leave in packets of one length where their range is proven.
     ``same_host``: whether memory may be shared with adapters on this host; None: it may, automatically.
     ``share``: whether other processes that open the device share an embedded adapter.
     """
@@ -105,6 +111,7 @@ class DeviceSpecification:
     strict_source_port: bool = False
     congestion: bool = False
     rate_mbps: int = 0
+    uniform: bool = True
     profile: str = ""
     same_host: bool | None = None
     share: bool = True
@@ -127,6 +134,7 @@ class DeviceSpecification:
             ("check_identification", int(self.check_identification)),
             ("source_port", "strict" if self.strict_source_port else ""),
             ("congestion", "dcqcn" if self.congestion else ""), ("rate", self.rate_mbps),
+            ("uniform", "" if self.uniform else "0"),
             ("profile", self.profile),
             ("same_host", "" if self.same_host is None else str(int(self.same_host))),
             ("share", "" if self.share else "0")) if value)
@@ -356,6 +364,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "source_port": ("strict_source_port", _source_port),
     "congestion": ("congestion", _congestion),
     "rate": ("rate_mbps", _rate),
+    "uniform": ("uniform", _switch("uniform")),
     "profile": ("profile", _profile),
     "same_host": ("same_host", _switch("same_host")),
     "share": ("share", _switch("share")),

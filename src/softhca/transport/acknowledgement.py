@@ -345,7 +345,7 @@ class Sender(RequestTransmitter):
         rest: cython.ulonglong = request.length_bytes - index * pmtu
         if (_EMPTY >> request.kind) & 1:
             return view.position == _ONLY and view.payload_bytes == 0
-        ends: cython.bint = index + 1 == request.packets or (index + 1) % self.slice_packets == 0
+        ends: cython.bint = index + 1 == request.packets or (index + 1) % request.slice_packets == 0
         if ends:
             if view.position == _FIRST or view.position == _MIDDLE:
                 return False
@@ -394,7 +394,7 @@ class Sender(RequestTransmitter):
         request.received = index + 1
         self.una_psn = (request.first_psn + index + 1) & 0xFFFFFF
         if self.rd_outstanding and (
-            request.received == request.packets or request.received % self.slice_packets == 0
+            request.received == request.packets or request.received % request.slice_packets == 0
         ):
             self.rd_outstanding -= 1
         if request.received == request.packets:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 
-from softhca.queues.control_fields import EVENT_PATH_MIG, EVENT_PATH_MIG_ERR, EVENT_SQ_DRAINED
+from softhca.queues.control_fields import (
+    EVENT_COMM_EST,
+    EVENT_PATH_MIG,
+    EVENT_PATH_MIG_ERR,
+    EVENT_SQ_DRAINED,
+)
 from softhca.transport import migration
 from softhca.transport.counters import TransportCounters
 from softhca.transport.dormant import DormantReceiver, DormantSender
@@ -224,6 +229,13 @@ class Connection:
         self.flow.control_by(self.environment.control_for(self, route))
         self.source = None
         self.source_port = 0
+
+    def establish(self) -> None:
+        """In RTR: the peer has sent something, so the connection is there."""
+        self.established = True
+        self.raise_event(EVENT_COMM_EST)
+        if self.environment.same_host is not None:
+            self.environment.same_host.publish(self)
 
     def migrate(self, event: str, now: int) -> bool:
         """Something has happened to the path (an input of `migration.TABLE`): take the step that the table

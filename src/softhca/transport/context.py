@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from softhca.queues.ring import RingConsumer
     from softhca.queues.shared_receive import SharedReceiveQueue
     from softhca.transport.environment import Environment
-    from softhca.transport.same_host import SameHostExecutor
+    from softhca.transport.executor import Executor
     from softhca.transport.services import Service
 
 _ERR = cython.declare(cython.int, ERR)
@@ -46,10 +46,10 @@ class QueuePair(Connection):
     port's active MTU).  ``domain``: of an XRC target, the domain whose shared receive queues it serves
     (`transport.xrc`), of a reliable datagram queue pair its reliable datagram domain; an XRC initiator has no
     ``receive_ring``, a target neither ring.  ``executor``: None, or who carries requests out without packets
-    (`softhca.transport.same_host`).
+    (`softhca.transport.executor`).
     """
 
-    executor: SameHostExecutor | None
+    executor: Executor | None
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ cdef class Environment:
     cdef public TransportCounters counters
     cdef public unsigned int read_slice_bytes
     cdef public bint credits
+    cdef public object uniform_bursts
     cdef public unsigned int withheld_operations
     cdef public object observer
     cdef public object same_host

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from softhca.transport.counters import TransportCounters
     from softhca.transport.ee_context import EndToEndContext
     from softhca.transport.flow import Flow
+    from softhca.transport.loopback import Loopback
     from softhca.transport.request import Request
-    from softhca.transport.same_host_sharing import Sharing
+    from softhca.transport.uniform import UniformBursts
     from softhca.transport.window import DestinationWindow
     from softhca.wire.route import Route
 
@@ -59,17 +60,21 @@ class Environment:
     ``regions`` is the adapter's table of keys, ``memory_windows`` what can be withdrawn of them,
     ``counters`` its :class:`TransportCounters`.
     ``read_slice_bytes``: an RDMA READ longer than this goes out as several requests, so that the responses
-    in flight stay bounded (a multiple of 4096).  ``credits``: responders advertise their posted receives
-    (IBTA 9.7.7.2); otherwise "no limit".  ``withheld_operations``: bit n set where no queue pair has work
-    request opcode n.  ``observer``: None, or who is called with what happens inside
-    (`softhca.transport.observation`).  ``last_doorbell`` is the number of the queue pair whose
-    doorbell was rung last.  ``same_host``: None, or what publishes queue pairs to peers on this host
-    (`softhca.transport.same_host_sharing`).  ``queue_pairs`` and ``ee_contexts`` are those that there are, by
+    in flight stay bounded (a multiple of 4096).
+    ``uniform_bursts``: which RDMA WRITEs and READs of reliable connections go as messages whose packets all
+    have one length (`transport.uniform`); None: none.
+    ``credits``: responders advertise their posted receives (IBTA 9.7.7.2); otherwise "no limit".
+    ``withheld_operations``: bit n set where no queue pair has work request opcode n.
+    ``observer``: None, or who is called with what happens inside (`softhca.transport.observation`).
+    ``last_doorbell`` is the number of the queue pair whose doorbell was rung last.
+    ``same_host``: None, or what gives queue pairs their executors and publishes them to peers on this host
+    (`softhca.transport.loopback`, `softhca.transport.same_host_sharing`).
+    ``queue_pairs`` and ``ee_contexts`` are those that there are, by
     number; ``ee_errors`` is the error cache of the latter (`softhca.transport.ee_error_cache`).
     """
 
     observer: Callable[[str, int, int, str, str], object] | None
-    same_host: Sharing | None
+    same_host: Loopback | None
     spare_requests: dict[tuple[int, int], list[Request]]
 
     def __init__(
@@ -79,6 +84,7 @@ class Environment:
         read_slice_bytes: int = DEFAULT_READ_SLICE_BYTES,
         credits: bool = True,
         withheld_operations: int = 0,
+        uniform_bursts: UniformBursts | None = None,
     ) -> None:
         if read_slice_bytes < 4096 or read_slice_bytes % 4096:
             raise ValueError(f"a READ's slices are multiples of 4096 bytes, not {read_slice_bytes}")
@@ -87,6 +93,7 @@ class Environment:
         self.counters = counters
         self.read_slice_bytes = read_slice_bytes
         self.credits = credits
+        self.uniform_bursts = uniform_bursts
         self.withheld_operations = withheld_operations
         self.observer = None
         self.last_doorbell = 0

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.queues.control_fields import EVENT_COMM_EST
 from softhca.transport.flow import Flow
 from softhca.transport.migration import FOLLOW, READY
 from softhca.transport.notification import notification_route, put_notification
@@ -91,10 +90,7 @@ class QueuePairFlow(Flow):
         if qp.migration:
             self._consider_path(view, arrival, now)
         if not qp.established and qp.state == _RTR:
-            qp.established = True
-            qp.raise_event(EVENT_COMM_EST)
-            if self.environment.same_host is not None:
-                self.environment.same_host.publish(qp)
+            qp.establish()
         if (
             view.operation == _ACKNOWLEDGE
             or view.operation == _READ_RESPONSE

@@ -16,6 +16,8 @@ cdef class Request(BufferList):
     cdef public unsigned int received
     cdef public unsigned int ssn
     cdef public bint limited
+    cdef public bint separate
+    cdef public unsigned int slice_packets
     cdef public unsigned long long length_bytes
     cdef public int status
 

@@ -52,7 +52,8 @@ class Request(BufferList):
     ``status`` is 0 or the completion status with which it must end without being sent; ``packets`` counts
     the PSNs that it takes (for an RDMA READ those of the responses), from ``first_psn``; ``received`` how
     many responses of a READ or atomic are in; ``ssn`` its send sequence number; ``limited``: it consumes a
-    receive of the peer.
+    receive of the peer; ``separate``: each packet is a message of its own, an RDMA WRITE Only;
+    ``slice_packets``: so many responses one request of an RDMA READ asks for.
     """
 
     def __init__(self, max_sge: int, max_inline_bytes: int) -> None:
@@ -64,6 +65,8 @@ class Request(BufferList):
         self.received = 0
         self.ssn = 0
         self.limited = False
+        self.separate = False
+        self.slice_packets = 1
         self.length_bytes = 0
         self.status = 0
 
@@ -126,6 +129,7 @@ class Request(BufferList):
     def segment(self, pmtu_bytes: int, first_psn: int) -> None:
         """Give it its PSNs: one for an atomic or an empty message, otherwise one for each PMTU begun."""
         self.first_psn = first_psn
+        self.separate = False
         if self.status or self.kind == _LOCAL:
             self.packets = 0
         elif self.length_bytes <= pmtu_bytes or self.kind == _ATOMIC:

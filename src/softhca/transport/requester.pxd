@@ -7,6 +7,7 @@ from softhca.transport.request cimport Request
 from softhca.transport.retry cimport InFlightTable, RetryState
 from softhca.transport.segmentation cimport PacketWriter
 from softhca.transport.sending cimport RequestSource
+from softhca.transport.uniform cimport UniformMessages
 from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Burst
 from softhca.wire.psn cimport distance
@@ -39,6 +40,7 @@ cdef class RequestTransmitter(SendEngine):
     cdef public bint informed
     cdef public unsigned int rd_outstanding
     cdef unsigned int slice_packets
+    cdef readonly UniformMessages uniform
     cdef unsigned int begun
     cdef bint pushed
     cdef bint beyond

@@ -49,6 +49,7 @@ from softhca.transport.request import Request
 from softhca.transport.retry import InFlightTable, RetryState
 from softhca.transport.segmentation import MAX_BURST_BYTES, MAX_BURST_PACKETS, UNLIMITED, PacketWriter
 from softhca.transport.states import BEHAVIOUR
+from softhca.transport.uniform import READ_PACKETS, UniformMessages
 from softhca.transport.window import (
     BURST_OVERHEAD_BYTES,
     FULL_BURST_BYTES,
@@ -103,6 +104,7 @@ _TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHA
 _UNLIMITED = cython.declare(cython.ulonglong, UNLIMITED)
 _ACK_COST = cython.declare(cython.ulonglong, 64)
 _SEND_MIDDLE = cython.declare(cython.uint, opcodes.RC_SEND_MIDDLE)
+_PAIR = cython.declare(cython.uint, READ_PACKETS)
 _MOST_BYTES = cython.declare(cython.ulonglong, MAX_BURST_BYTES)
 _MOST_PACKETS = cython.declare(cython.ulonglong, MAX_BURST_PACKETS)
 
@@ -151,6 +153,7 @@ class RequestTransmitter(SendEngine):
         self.now = 0
         self.retry = RetryState()
         self.in_flight = InFlightTable()
+        self.uniform = UniformMessages()
         self.stalled_until_ns = 0
         self.start_psns(0)
 
@@ -172,6 +175,7 @@ class RequestTransmitter(SendEngine):
         self.unrequested_bytes = 0
         self.armed_ns = 0
         self.slice_packets = 1
+        self.uniform.forget()
         self.begun = 0
         self.pushed = False
         self.beyond = False
@@ -186,6 +190,7 @@ class RequestTransmitter(SendEngine):
         connection = self.connection
         self.retry.configure(connection.timeout, connection.retry_count, connection.rnr_retry)
         self.slice_packets = max(1, connection.environment.read_slice_bytes // connection.path_mtu_bytes)
+        self.uniform.choose(connection)
         self.doorbell(now)
 
     def doorbell(self, now: int) -> None:
@@ -238,6 +243,8 @@ class RequestTransmitter(SendEngine):
         request: Request = self.at(self.head)
         self.requests[self.head & self.mask] = None
         self.head += 1
+        if not status and request.packets > 1:
+            self.uniform.succeeded(request)
         self.source.retire(request, status, self.now)
 
     def number(self, request: Request) -> None:
@@ -250,7 +257,13 @@ class RequestTransmitter(SendEngine):
             messages = 0
         elif request.kind == _READ and request.packets:
             # the responder counts each slice as a message
-            messages = (request.packets + self.slice_packets - 1) // self.slice_packets
+            request.slice_packets = (
+                _PAIR if self.uniform.takes(request) else self.slice_packets
+            )
+            messages = (request.packets + request.slice_packets - 1) // request.slice_packets
+        elif request.kind == _WRITE and request.packets > 1 and self.uniform.takes(request):
+            request.separate = True
+            messages = request.packets
         self.next_ssn = (self.next_ssn + messages) & 0xFFFFFF
         self.cursor_packet = 0
 
@@ -442,7 +455,7 @@ class RequestTransmitter(SendEngine):
         weight: cython.ulonglong = _FULL_BURST
         if window.waiters or (window.in_flight_bytes and window.sender is not self.flow):
             return True
-        if request.kind == _WRITE and self.cursor_packet == 0 and request.packets > 1:
+        if request.packets > 1 and request.kind == _WRITE and not (self.cursor_packet or request.separate):
             weight = (
                 self.connection.path_mtu_bytes + _BURST_OVERHEAD
             )  # longer than the next packets: a burst of its own
@@ -478,7 +491,7 @@ class RequestTransmitter(SendEngine):
     def step_read(self, request: Request, window: DestinationWindow) -> int:
         """RDMA READ: the request for one slice of the response."""
         index: cython.uint = self.cursor_packet
-        end: cython.uint = (index // self.slice_packets + 1) * self.slice_packets
+        end: cython.uint = (index // request.slice_packets + 1) * request.slice_packets
         cost: cython.ulonglong
         if self.connection.max_rd_atomic == 0:
             request.status = _OPERATION_ERROR
@@ -658,6 +671,7 @@ class RequestTransmitter(SendEngine):
     def path_changed(self, now: int) -> None:
         self.now = now
         connection = self.connection
+        self.uniform.choose(self.connection)
         self.retry.configure(connection.timeout, connection.retry_count, connection.rnr_retry)
         if self.head != self.tail and not (_DELAY >> self.condition) & 1 and _TRANSMIT[connection.state]:
             self.rewind(False)

@@ -2,16 +2,12 @@ from softhca.machine.primitives cimport (address_of, atomic_add64, atomic_cas64,
                                           write_process_at)
 from softhca.memory.shared_path cimport SharedPath
 from softhca.transport.context cimport QueuePair
+from softhca.transport.executor cimport Executor
 from softhca.transport.request cimport Request
 
 
-cdef class SameHostExecutor:
-    cdef public QueuePair queue_pair
+cdef class SameHostExecutor(Executor):
     cdef public SharedPath path
-    cdef public unsigned long long operations
-    cdef public unsigned long long moved_bytes
-    cdef public unsigned long long turn_bytes
-    cdef public bint succeeded
     cdef public bint inside
     cdef unsigned long long allowed
     cdef unsigned long long inside_bytes
@@ -20,12 +16,7 @@ cdef class SameHostExecutor:
     cdef bytearray _bounce
     cdef unsigned long long bounce_address
 
-    cpdef bint execute(self, Request request) except -1
-    cpdef bint waits_for_earlier(self, Request request) except -1
-    cpdef bint turn_over(self) except -1
-    cpdef void leave(self) noexcept
     cdef bint begin(self, unsigned long long n) except -1
-    cdef unsigned int right_for(self, Request request) except? 0
     cdef unsigned long long find(self, Request request, unsigned long long n, unsigned int right) except? 0
     cdef bint move(self, Request request, unsigned long long n, unsigned int right) except -1
     cdef long long move_piece(self, Request request, unsigned long long n, unsigned int right,

@@ -30,9 +30,10 @@ from softhca.machine.primitives import (
     store64,
     write_process_at,
 )
-from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
-from softhca.queues.layout import ATOMIC_CMP_AND_SWP, MAX_MESSAGE_BYTES, RDMA_WRITE, WC_RETRY_EXC_ERR
-from softhca.queues.operations import ATOMIC, READ
+from softhca.memory.regions import REMOTE_ATOMIC
+from softhca.queues.layout import ATOMIC_CMP_AND_SWP, WC_RETRY_EXC_ERR
+from softhca.queues.operations import READ
+from softhca.transport.executor import Executor
 
 if TYPE_CHECKING:
     from softhca.memory.shared_path import SharedPath
@@ -49,42 +50,24 @@ BOUNCE_BYTES = 1 << 16
 TRIES = 4
 """So often is a request tried whose peer withdraws something meanwhile, before it goes by packets."""
 
-TURN_BYTES = 4 << 20
-"""After this much a queue pair gives the others a turn."""
-
-WORTH_WAITING_BYTES = 16 << 10
-"""A request of this length behind others waits for them, rather than being cut into packets."""
-
-_WRITE_OPCODE = cython.declare(cython.uint, RDMA_WRITE)
 _SWAP_OPCODE = cython.declare(cython.uint, ATOMIC_CMP_AND_SWP)
 _READ = cython.declare(cython.int, READ)
-_ATOMIC = cython.declare(cython.int, ATOMIC)
-_REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
-_REMOTE_READ = cython.declare(cython.uint, REMOTE_READ)
 _REMOTE_ATOMIC = cython.declare(cython.uint, REMOTE_ATOMIC)
 _CHUNK = cython.declare(cython.ulonglong, CHUNK_BYTES)
 _BOUNCE = cython.declare(cython.ulonglong, BOUNCE_BYTES)
 _TRIES = cython.declare(cython.int, TRIES)
 _RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
 _LEAST = cython.declare(cython.ulonglong, LEAST_BYTES)
-_TURN = cython.declare(cython.ulonglong, TURN_BYTES)
-_WORTH = cython.declare(cython.ulonglong, WORTH_WAITING_BYTES)
-_MAX_MESSAGE = cython.declare(cython.ulonglong, MAX_MESSAGE_BYTES)
 
 
-class SameHostExecutor:
-    """Carries out for ``queue_pair`` what ``path`` allows.  ``operations`` and ``moved_bytes`` count what it
-    has done; no packet counter does."""
+class SameHostExecutor(Executor):
+    """Carries out what ``path`` allows."""
 
     _bounce: bytearray
 
     def __init__(self, queue_pair: QueuePair, path: SharedPath) -> None:
-        self.queue_pair = queue_pair
+        Executor.__init__(self, queue_pair)
         self.path = path
-        self.operations = 0
-        self.moved_bytes = 0
-        self.turn_bytes = 0
-        self.succeeded = True
         self.inside = False
         self.allowed = 0
         self.inside_bytes = 0
@@ -93,53 +76,14 @@ class SameHostExecutor:
         self._bounce = None
         self.bounce_address = 0
 
-    def figures(self) -> dict[str, int]:
-        """What has been done without packets, as counters by name."""
-        return {"same_host_operations": self.operations, "same_host_bytes": self.moved_bytes}
+    def is_open(self) -> bool:
+        return self.path.alive
 
-    def execute(self, request: Request) -> bool:
-        """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets.
-
-        The path may stay entered for the next one: call `leave` before anything that may wait.
-        """
-        right: cython.uint = self.right_for(request)
-        n: cython.ulonglong = request.length_bytes
-        if right == 0:
-            return False
-        self.succeeded = self.atomic(request) if right == _REMOTE_ATOMIC else self.move(request, n, right)
-        if not self.succeeded:
-            return False
-        self.operations += 1
-        self.moved_bytes += n
-        self.turn_bytes += n
-        return True
-
-    def right_for(self, request: Request) -> int:
-        """The right that a request needs of the peer; 0: it is none for this executor, or there is no way."""
-        if not self.path.alive or request.length_bytes == 0 or request.length_bytes > _MAX_MESSAGE:
-            return 0
-        if request.work.opcode == _WRITE_OPCODE:
-            return _REMOTE_WRITE
-        if self.queue_pair.max_rd_atomic == 0:
-            return 0
-        if request.kind == _READ:
-            return _REMOTE_READ
-        return _REMOTE_ATOMIC if request.kind == _ATOMIC else 0
-
-    def waits_for_earlier(self, request: Request) -> bool:
-        """Whether a request behind others that go by packets had better wait for them: the first one, so that
-        a queue that never runs empty changes over, and long ones; not where the last one went by packets all
-        the same."""
-        if not self.succeeded or self.right_for(request) == 0:
-            return False
-        return self.operations == 0 or request.length_bytes >= _WORTH
-
-    def turn_over(self) -> bool:
-        """Whether so much has been moved that others have their turn now."""
-        if self.turn_bytes < _TURN:
-            return False
-        self.turn_bytes = 0
-        return True
+    def carry_out(self, request: Request, right: int) -> bool:
+        """The path may stay entered for the next one: call `leave` before anything that may wait."""
+        if right == _REMOTE_ATOMIC:
+            return self.atomic(request)
+        return self.move(request, request.length_bytes, right)
 
     def leave(self) -> None:
         """Leave the path if it is entered."""

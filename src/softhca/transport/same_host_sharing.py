@@ -84,7 +84,7 @@ class Sharing:
         if queue_pair.state not in (RTR, RTS, SQD) or queue_pair.flow.route is None:
             return
         destination = queue_pair.flow.route.destination
-        executor = queue_pair.executor
+        executor = cast("SameHostExecutor | None", queue_pair.executor)
         path = self.path_to(queue_pair.flow.port_number, destination)
         if executor is None or executor.path is not path:
             queue_pair.executor = None if path is None else SameHostExecutor(queue_pair, path)

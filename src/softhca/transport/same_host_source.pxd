@@ -1,9 +1,9 @@
 from softhca.transport.request cimport Request
-from softhca.transport.same_host cimport SameHostExecutor
+from softhca.transport.executor cimport Executor
 from softhca.transport.sending cimport SendQueue
 
 
 cdef class SameHostSource(SendQueue):
     cdef Request pending
 
-    cdef Request next_here(self, SameHostExecutor executor, Request request, bint drawn, unsigned long long now)
+    cdef Request next_here(self, Executor executor, Request request, bint drawn, unsigned long long now)

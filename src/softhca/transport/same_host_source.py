@@ -1,6 +1,6 @@
 """The send queue of a connection whose peer may be on this host: what is done here never comes to the sender.
 
-`SameHostExecutor` carries a request out in place, without packets, so it has no PSN.  That keeps the order of
+An `Executor` carries a request out in place, without packets, so it has no PSN.  That keeps the order of
 a queue pair only where nothing before the request is under way: it is tried while the sender is at rest.
 Behind others it goes to the sender, unless it is worth waiting for these.
 """
@@ -13,8 +13,8 @@ import cython
 
 from softhca.queues.layout import SIGNALED, WC_WR_FLUSH_ERR
 from softhca.queues.operations import LOCAL
+from softhca.transport.executor import Executor
 from softhca.transport.request import Request
-from softhca.transport.same_host import SameHostExecutor
 from softhca.transport.sending import SendQueue
 from softhca.transport.states import BEHAVIOUR
 
@@ -37,7 +37,7 @@ class SameHostSource(SendQueue):
         self.pending = None
 
     def next(self, at_rest: bool, now: int) -> Request | None:
-        executor: SameHostExecutor = self.qp.executor
+        executor: Executor = self.qp.executor
         request: Request = self.pending
         if executor is None and request is None:
             return self.take(False)
@@ -57,7 +57,7 @@ class SameHostSource(SendQueue):
             return None
         return request
 
-    def next_here(self, executor: SameHostExecutor, request: Request, drawn: bool, now: int) -> Request:
+    def next_here(self, executor: Executor, request: Request, drawn: bool, now: int) -> Request:
         """Have the executor carry out what stands in the ring, one after the other, ``request`` first where
         it is ``drawn`` already; the first one that it leaves, or None.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from softhca.queues.wqe import Work
 
 _EACCES = cython.declare(cython.int, errno.EACCES)
-_EFAULT = cython.declare(cython.int, 14)
+_EFAULT = cython.declare(cython.int, errno.EFAULT)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 

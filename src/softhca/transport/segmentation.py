@@ -246,7 +246,7 @@ class PacketWriter:
     def opcode_of(self, request: Request, index: int) -> int:
         """Low five bits of the opcode of the packet ``index`` of a SEND or RDMA WRITE."""
         position: cython.uint
-        if request.packets == 1:
+        if request.packets == 1 or request.separate:
             position = 3
         elif index == 0:
             position = 0
@@ -316,7 +316,11 @@ class PacketWriter:
         o = self.open(
             code, solicited, pad, ack_request, (request.first_psn + index) & 0xFFFFFF, self.connection.dest_qp
         )
-        if index == 0 and request.kind == _WRITE:
+        if request.separate:
+            o = put_reth(
+                self.burst.data, o, (request.work.remote_va + offset) & _MASK64, request.work.rkey, n
+            )
+        elif index == 0 and request.kind == _WRITE:
             o = put_reth(self.burst.data, o, request.work.remote_va, request.work.rkey, request.length_bytes)
         if last:
             if (_IMMEDIATE >> opcode) & 1:

@@ -196,7 +196,16 @@ RULES: dict[str, str] = {
     "range": "{attribute} = {value} is not in {least} … {greatest}",
     "current": "cur_qp_state = {value}, but the queue pair is in {state}",
 }
-SERVICE_NAMES = {RC: "RC", UC: "UC", UD: "UD", RAW: "RAW_PACKET", RD: "RD", RD_EEC: "an EE context"}
+SERVICE_NAMES = {
+    RC: "RC",
+    UC: "UC",
+    UD: "UD",
+    XRC: "XRC_SEND",
+    XRC_TARGET: "XRC_RECV",
+    RAW: "RAW_PACKET",
+    RD: "RD",
+    RD_EEC: "an EE context",
+}
 
 # attribute → (least, greatest) allowed value; attributes that are structures are the adapter's to check
 RANGES: dict[str, tuple[int, int]] = {

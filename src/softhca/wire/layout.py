@@ -5,8 +5,11 @@ Every bit belongs to a field, reserved ones too, so that what was decoded encode
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from dataclasses import fields
-from typing import ClassVar, NamedTuple, Self
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, Self
 
 from softhca.wire.errors import WireError
 
@@ -28,6 +31,70 @@ _PLACES: dict[type[Header], list[tuple[str, int, int, int, int]]] = {}
 """Where fields stand (`Header._places`), of the headers that have been decoded."""
 
 
+_CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
+"""How `struct` writes a number of so many bits."""
+
+
+class _Encoding:
+    """How a header is encoded in one go: ``values`` gets its fields, ``packing`` writes numbers and bytes.
+
+    Fields that share a number (flags, 24 bits beside 8) are put together first: ``joined`` has their places.
+    ``lengths`` are the places of byte fields, and their lengths.
+    """
+
+    def __init__(self, layout: tuple[Field, ...]) -> None:
+        self.values: Callable[[Any], Any] = attrgetter(*(field.name for field in layout))
+        self.is_single = len(layout) == 1
+        self.lengths: list[tuple[int, int]] = []
+        self.joined: list[tuple[int, list[tuple[int, int]]]] = []
+        codes, place = "", 0
+        run: list[tuple[int, int]] = []
+        for place, field in enumerate(layout):
+            if field.as_bytes:
+                codes += self._join(run) + f"{field.bits // 8}s"
+                self.lengths.append((place, field.bits // 8))
+                run = []
+                continue
+            run.append((place, field.bits))
+            if sum(bits for _, bits in run) in _CODES:
+                codes, run = codes + self._join(run), []
+        self.packing = struct.Struct(">" + codes + self._join(run))
+        self.joined.reverse()  # what is behind goes first, so that places in front hold
+
+    def _join(self, run: list[tuple[int, int]]) -> str:
+        """The code of a run of numbers: of bytes where `struct` has no number of its width."""
+        if not run:
+            return ""
+        bits = sum(bits for _, bits in run)
+        if len(run) > 1 or bits not in _CODES:
+            self.joined.append((bits, list(run)))
+        return _CODES.get(bits, f"{bits // 8}s")
+
+    def encode(self, header: Any) -> bytes | None:
+        """The bytes; None where a value does not fit, or is of another kind than expected."""
+        found = self.values(header)
+        values: list[Any] = [found] if self.is_single else list(found)
+        for place, length in self.lengths:
+            if len(values[place]) != length:
+                return None
+        try:
+            for bits, run in self.joined:
+                number = 0
+                for place, width in run:
+                    value = values[place]
+                    if value < 0 or value >> width:
+                        return None
+                    number = number << width | value
+                first, last = run[0][0], run[-1][0]
+                values[first : last + 1] = [number if bits in _CODES else number.to_bytes(bits // 8, "big")]
+            return self.packing.pack(*values)
+        except (struct.error, TypeError):
+            return None
+
+
+_ENCODINGS: dict[type[Header], _Encoding] = {}
+
+
 class Header:
     """Base of the headers' dataclasses.
 
@@ -40,6 +107,11 @@ class Header:
     @classmethod
     def decode(cls, buffer: Octets, offset: int = 0) -> Self:
         """Read this header at ``offset`` of a bytes-like object; WireError when it is cut short."""
+        return cls(**cls.values_at(buffer, offset))
+
+    @classmethod
+    def values_at(cls, buffer: Octets, offset: int) -> dict[str, int | bytes]:
+        """What `decode` reads, by name."""
         end = offset + cls.LENGTH_BYTES
         if offset < 0 or end > len(buffer):
             raise WireError(
@@ -50,7 +122,7 @@ class Header:
         for name, first, last, shift, mask in cls._places():
             part = data[first:last]
             values[name] = int.from_bytes(part, "big") >> shift & mask if mask else part
-        return cls(**values)
+        return values
 
     @classmethod
     def _places(cls) -> list[tuple[str, int, int, int, int]]:
@@ -70,6 +142,14 @@ class Header:
 
     def encode(self) -> bytes:
         """The header's ``LENGTH_BYTES`` bytes; WireError when a value does not fit its field."""
+        encoding = _ENCODINGS.get(type(self))
+        if encoding is None:
+            encoding = _ENCODINGS[type(self)] = _Encoding(self.LAYOUT)
+        encoded = encoding.encode(self)
+        return self._encode_one_by_one() if encoded is None else encoded
+
+    def _encode_one_by_one(self) -> bytes:
+        """The same field by field, which finds the one that does not fit."""
         done, number, bits = b"", 0, 0
         for field in self.LAYOUT:
             value = getattr(self, field.name)

@@ -7,6 +7,7 @@ which.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from typing import NamedTuple
 
@@ -63,6 +64,10 @@ EXTENSION_HEADERS: tuple[tuple[str, int, int], ...] = (
     ("immdt", HAS_IMMDT, 4),
     ("ieth", HAS_IETH, 4),
 )
+FRONT_BITS = sum(
+    bit for _, bit, _ in EXTENSION_HEADERS[: [name for name, _, _ in EXTENSION_HEADERS].index("reth")]
+)
+"""Those that stand in front of RETH, AtomicETH and AETH, of which most packets have none."""
 
 
 class Opcode(NamedTuple):
@@ -188,8 +193,9 @@ PACKED_EXTENSION_SHIFT = 20  # bytes of extension headers, 8 bits
 PACKED_VALID_BIT = 0x80000000
 
 
+@functools.cache
 def packed_table() -> array[int]:
-    """256 packed words, indexed by opcode."""
+    """256 packed words, indexed by opcode: one table for all, to be read."""
     table = array("I", [0]) * 256
     for row in OPCODES.values():
         table[row.code] = (

@@ -21,6 +21,7 @@ _HAS_ATOMICACKETH = cython.declare(cython.uint, opcodes.HAS_ATOMICACKETH)
 _HAS_IMMDT = cython.declare(cython.uint, opcodes.HAS_IMMDT)
 _HAS_IETH = cython.declare(cython.uint, opcodes.HAS_IETH)
 _HAS_FETH = cython.declare(cython.uint, opcodes.HAS_FETH)
+_FRONT = cython.declare(cython.uint, opcodes.FRONT_BITS)
 _PAYLOAD_BIT = cython.declare(cython.uint, opcodes.PACKED_PAYLOAD_BIT)
 _VALID_BIT = cython.declare(cython.uint, opcodes.PACKED_VALID_BIT)
 _BTH_BYTES = cython.declare(cython.uint, 12)
@@ -164,7 +165,7 @@ class PacketView:
     def _extensions(self, data, o, row):
         """Read the extension headers that ``row`` of the opcode table lists; their length is checked."""
         self._forget()
-        if row & (_HAS_RDETH | _HAS_DETH | _HAS_XRCETH | _HAS_FETH):
+        if row & _FRONT:
             if row & _HAS_RDETH:
                 self.has_rdeth = True
                 self.ee_context = be24(data, o + 1)

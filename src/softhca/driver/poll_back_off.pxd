@@ -13,3 +13,12 @@ cdef class PollBackOff:
     cpdef unsigned long long sleep_ns(self, unsigned long long now) noexcept
     cpdef unsigned long long idle_ns(self, unsigned long long now) noexcept
     cpdef object yielded(self, unsigned long long begin_ns, unsigned long long end_ns)
+    cpdef bint contended(self, unsigned long long now) noexcept
+
+
+cdef class PollBudget(PollBackOff):
+    cdef unsigned int _skipped
+
+    cpdef unsigned long long until(self, unsigned long long now) noexcept
+    cpdef object found(self)
+    cpdef object gave_up(self)

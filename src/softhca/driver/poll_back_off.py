@@ -1,10 +1,14 @@
-"""Back-off of a polling thread: after an empty poll, poll again at once, yield the processor, or sleep.
+"""How long a thread polls before it sleeps: the engines' loops, and calls that wait for a stream.
 
 Where processors are scarce, the party that is waited for may need the processor of the polling thread.  So
 after a few empty polls the thread yields each time.  If a yield took long, other programs compete for the
 processor, and for a while polling is useless: the thread sleeps.  It also sleeps once it has polled in vain
 for its time limit: until it is woken or, where nothing wakes it, for a fraction of the time that it has
 polled in vain (`PollBackOff.sleep_ns`), so that it notices an event late by no more than that fraction.
+
+`PollBackOff` is for who polls on and on: after an empty poll it polls again at once, yields the processor, or
+sleeps.  `PollBudget` is for who waits anew with every call: how long polls are worth their time is learned
+from the calls before.
 
 There is no clock and no thread here: the caller reports the results of its polls, and gets the next step.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import cython
 
-__all__ = ["AGAIN", "NEVER", "SLEEP", "YIELD", "PollBackOff"]
+__all__ = ["AGAIN", "LONGEST_NS", "NEVER", "SLEEP", "YIELD", "PollBackOff", "PollBudget"]
 
 AGAIN, YIELD, SLEEP = 0, 1, 2
 """Poll again at once; yield the processor first (and report how long that took: `PollBackOff.yielded`);
@@ -34,10 +38,28 @@ SLEEP_FRACTION = 8
 MAX_SLEEP_NS = 500_000
 """A nap is no longer than this."""
 
+LONGEST_NS = 100_000
+"""The longest time that a call polls in vain: a sleep costs two switches between threads."""
+
+SHORTEST_NS = 2_000
+"""A shorter time is none: such a call polls once."""
+
+TRY_EACH = 32
+"""So many calls that do not poll in vain later one tries it again."""
+
+CALL_CONTENDED_NS = 50_000
+"""A poll of a call, without a yield, takes no longer than this unless it has waited for the processor."""
+
+CALL_MEMORY_NS = 5_000_000
+"""For so long after that calls sleep at once."""
+
 _AGAIN = cython.declare(cython.int, AGAIN)
 _YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
 _MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
+_LONGEST = cython.declare(cython.ulonglong, LONGEST_NS)
+_SHORTEST = cython.declare(cython.ulonglong, SHORTEST_NS)
+_TRY_EACH = cython.declare(cython.uint, TRY_EACH)
 _SLEEP_FRACTION = cython.declare(cython.ulonglong, SLEEP_FRACTION)
 
 
@@ -75,7 +97,7 @@ class PollBackOff:
     def missed(self, now: int) -> int:
         """A poll at ``now`` found nothing: what to do."""
         self.empty_polls += 1
-        if now < self.contended_until_ns or self.idle_ns(now) >= self.limit_ns:
+        if self.contended(now) or self.idle_ns(now) >= self.limit_ns:
             return _SLEEP
         return _YIELD if self.empty_polls > self.at_once else _AGAIN
 
@@ -88,7 +110,41 @@ class PollBackOff:
         """How long nothing has been found until ``now``: 0 where another thread found something later."""
         return now - self.worked_ns if now > self.worked_ns else 0
 
+    def contended(self, now: int) -> bool:
+        """Whether others want the processor: then a poll delays whom it waits for."""
+        return now < self.contended_until_ns
+
     def yielded(self, begin_ns: int, end_ns: int) -> None:
-        """The thread yielded the processor from ``begin_ns`` to ``end_ns``."""
+        """The thread yielded the processor from ``begin_ns`` to ``end_ns``, or polled in vain so long."""
         if end_ns - begin_ns > self.contended_ns:
             self.contended_until_ns = begin_ns + self.memory_ns
+
+
+class PollBudget(PollBackOff):
+    """Of calls that wait for one thing: each polls for ``limit_ns`` at the most.  A call that polls in vain
+    halves that, down to one poll; one whose poll finds something restores it, and every so many calls one
+    tries again."""
+
+    def __init__(self) -> None:
+        PollBackOff.__init__(self, 0, _LONGEST, CALL_CONTENDED_NS, CALL_MEMORY_NS)
+        self._skipped = 0
+
+    def until(self, now: int) -> int:
+        """A call begins to wait: until when it polls."""
+        if self.contended(now):
+            return now
+        if self.limit_ns:
+            return now + self.limit_ns
+        self._skipped += 1
+        if self._skipped < _TRY_EACH:
+            return now
+        self._skipped = 0
+        return now + _LONGEST
+
+    def found(self) -> None:
+        """What a call waited for has come while it polled."""
+        self.limit_ns = _LONGEST
+
+    def gave_up(self) -> None:
+        """It has not."""
+        self.limit_ns = self.limit_ns >> 1 if self.limit_ns > 2 * _SHORTEST else 0

@@ -18,7 +18,7 @@ from softhca.driver.services import Reliability, connect, path_to
 from softhca.queues import control_fields
 from softhca.runtime import adapter_process, devices, embedded, listening_name, messages
 from softhca.runtime.adapter_process import AdapterProcess
-from softhca.runtime.guests import Guests
+from softhca.runtime.clients import Clients
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.specification import parse_one
 
@@ -89,16 +89,16 @@ def test_the_second_process_uses_the_adapter_in_the_first(members):
     for _ in range(5):
         talk(first, second, "hello")
         talk(second, first, "hello yourself")
-    # two guests between themselves, while the first one's program does nothing but read its input
+    # two clients between themselves, while the first one's program does nothing but read its input
     four, three = third.ask("open"), second.ask("open")
     assert third.ask("connect", qp=three["qp"])
     assert second.ask("connect", qp=four["qp"])
     for _ in range(5):
-        talk(third, second, "among guests")
+        talk(third, second, "among clients")
         talk(second, third, "yes")
 
 
-def test_guests_are_told_when_the_first_process_has_ended_and_the_next_one_embeds(members):
+def test_clients_are_told_when_the_first_process_has_ended_and_the_next_one_embeds(members):
     first, second = members(), members()
     connected(first, second)
     second.say(call="event")
@@ -113,7 +113,7 @@ def test_guests_are_told_when_the_first_process_has_ended_and_the_next_one_embed
     talk(third, fourth, "a new adapter")
 
 
-def test_an_adapter_goes_on_for_guests_when_its_program_has_closed_it_and_ends_with_them(members, device):
+def test_an_adapter_goes_on_for_clients_when_its_program_has_closed_it_and_ends_with_them(members, device):
     first, second, third = members(), members(), members()
     first.ask("open")
     second.ask("open")
@@ -128,101 +128,101 @@ def test_an_adapter_goes_on_for_guests_when_its_program_has_closed_it_and_ends_w
 
 
 def test_what_a_guest_owned_is_freed_when_it_is_killed(members, own, device):
-    guest = members()
-    guest.ask("open")
-    assert own.engine.guests.present
+    client = members()
+    client.ask("open")
+    assert own.engine.clients.present
     before = devices.find("own").resources()["QP"]
     assert before == 1
-    guest.kill()
-    until(lambda: not own.engine.guests.present)
+    client.kill()
+    until(lambda: not own.engine.clients.present)
     assert devices.find("own").resources()["QP"] == 0
     assert not own.engine.loop.attached
     assert own.driver.alloc_pd() > 0
 
 
-def test_who_polls_serves_guests(members, own):
-    guest, end = members(), End(own.driver, 4096)
-    answer = guest.ask("open")
+def test_who_polls_serves_clients(members, own):
+    client, end = members(), End(own.driver, 4096)
+    answer = client.ask("open")
     path = path_to(own.driver, own.driver.query_gid(1, 0))
     connect(end.qp, path, answer["qp"], 1, 1, REMOTE_EVERYTHING, Reliability())
-    assert guest.ask("connect", qp=end.qp.number)
+    assert client.ask("connect", qp=end.qp.number)
     for number in range(3):
         end.qp.post_recv(number, end.element(4096))
-        guest.say(call="send", text="polled")
+        client.say(call="send", text="polled")
         assert take(end.cq, 1)[0].status == 0
-        assert guest.hear() == 0
+        assert client.hear() == 0
 
 
 def test_a_guest_that_rings_wakes_a_thread_that_has_slept_since_before_it_came(own, device):
-    """The thread sleeps when the guest attaches, and another one serves that."""
-    guests, loop = own.engine.guests, own.engine.loop
-    until(lambda: guests._sleepers == 1)
+    """The thread sleeps when the client attaches, and another one serves that."""
+    clients, loop = own.engine.clients, own.engine.loop
+    until(lambda: clients._sleepers == 1)
     channel = ProcessChannel(AdapterProcess(parse_one(f"app={device}"), starts=False))
     driver = DeviceDriver("app", channel)
     with loop.lock:  # nobody serves meanwhile
-        application = next(iter(guests._applications.values()))
-        guests._sleepers += 1  # a thread that another one does not wake
+        application = next(iter(clients._applications.values()))
+        clients._sleepers += 1  # a thread that another one does not wake
         application.lower_flag()
         loop.progress(loop.clock())
         assert not application.raise_flag(), "the round has raised it again"
-        guests._sleepers -= 1
+        clients._sleepers -= 1
     assert driver.alloc_pd() > 0
     driver.close()
 
 
 def test_who_rang_while_the_flag_was_down_is_served_before_the_last_thread_sleeps(own, device):
-    guests, loop = own.engine.guests, own.engine.loop
+    clients, loop = own.engine.clients, own.engine.loop
     channel = ProcessChannel(AdapterProcess(parse_one(f"app={device}"), starts=False))
-    until(lambda: guests._sleepers == 1)
+    until(lambda: clients._sleepers == 1)
     with loop.lock:
-        (application,) = guests._applications.values()
+        (application,) = clients._applications.values()
         application.lower_flag()
         channel.commands.send(control_fields.ALLOC_PD, 1, {})
-        assert guests.turn(loop.clock()), "it has been served"
+        assert clients.turn(loop.clock()), "it has been served"
         assert channel.replies.count() == 1
-        assert not guests.turn(loop.clock()), "the flag is up"
+        assert not clients.turn(loop.clock()), "the flag is up"
     channel.close()
 
 
 def test_only_the_last_thread_that_wakes_says_that_the_adapter_is_awake(own, device):
-    guests, loop = own.engine.guests, own.engine.loop
+    clients, loop = own.engine.clients, own.engine.loop
     channel = ProcessChannel(AdapterProcess(parse_one(f"app={device}"), starts=False))
-    until(lambda: guests._sleepers == 1)
+    until(lambda: clients._sleepers == 1)
     with loop.lock:
-        (application,) = guests._applications.values()
+        (application,) = clients._applications.values()
         now = loop.clock()
-        assert guests.arm_wakeup(now, True)
-        guests.disarm_wakeup()
+        assert clients.arm_wakeup(now, True)
+        clients.disarm_wakeup()
         assert not application.raise_flag(), "one still sleeps"
-        guests.disarm_wakeup()
+        clients.disarm_wakeup()
         assert application.raise_flag()
-        assert guests.arm_wakeup(now, True)
+        assert clients.arm_wakeup(now, True)
     channel.close()
 
 
-def test_a_failed_engine_lets_its_guests_go(own, members):
-    guest = members()
-    guest.ask("open")
-    guest.say(call="event")
+def test_a_failed_engine_lets_its_clients_go(own, members):
+    client = members()
+    client.ask("open")
+    client.say(call="event")
     with own.engine.loop.lock:
         own.engine.loop.fail(RuntimeError("a bug"))
-    assert guest.hear() == [DEVICE_FATAL, 0]
+    assert client.hear() == [DEVICE_FATAL, 0]
     with pytest.raises(DriverError, match="gone"):
         own.driver.alloc_pd()
 
 
-def test_a_process_that_ends_waits_for_guests_a_while(own, device, monkeypatch, caplog):
+def test_a_process_that_ends_waits_for_clients_a_while(own, device, monkeypatch, caplog):
     driver = DeviceDriver("app", ProcessChannel(AdapterProcess(parse_one(f"app={device}"), starts=False)))
     waited = []
-    plain = Guests.wait_left
+    plain = Clients.wait_left
 
-    def wait_left(guests, limit_s):
+    def wait_left(clients, limit_s):
         if limit_s:
             waited.append(limit_s)
             driver.close()
-        return plain(guests, limit_s)
+        return plain(clients, limit_s)
 
-    monkeypatch.setattr(Guests, "wait_left", wait_left)
+    monkeypatch.setattr(Clients, "wait_left", wait_left)
     devices.linger(BOUND_S)
     assert len(waited) == 1
     assert 0 < waited[0] <= BOUND_S
@@ -250,7 +250,7 @@ def test_a_name_of_another_user_keeps_nobody_from_an_address(device, monkeypatch
         monkeypatch.setattr(messages, "peer_of", lambda channel: (os.getpid(), os.getuid() + 1))
         devices.add(f"app={device}")
         driver = registry.open_device("app")
-        assert devices.find("app").engine.guests is None
+        assert devices.find("app").engine.clients is None
         driver.close()
     devices.remove("app")
 
@@ -260,7 +260,7 @@ def test_a_name_at_which_nobody_answers_keeps_nobody_from_an_address_for_ever(de
     with listening_name.take(name_of(device)):
         devices.add(f"app={device}")
         driver = registry.open_device("app")
-        assert devices.find("app").engine.guests is None
+        assert devices.find("app").engine.clients is None
         driver.close()
     devices.remove("app")
 
@@ -272,17 +272,17 @@ def test_where_there_are_no_names_an_adapter_is_its_processes_own(device, monkey
     monkeypatch.setattr(listening_name, "take", take_none)
     devices.add(f"app={device}")
     driver = registry.open_device("app")
-    assert devices.find("app").engine.guests is None
+    assert devices.find("app").engine.clients is None
     assert driver.alloc_pd() > 0
     driver.close()
     devices.remove("app")
 
 
 def test_an_adapter_without_a_descriptor_to_spare_is_its_processes_own(device, monkeypatch):
-    def guests(*words):
+    def clients(*words):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(embedded, "Guests", guests)
+    monkeypatch.setattr(embedded, "Clients", clients)
     devices.add(f"app={device}")
     driver = registry.open_device("app")
     assert not listening_name.is_taken(name_of(device))
@@ -300,12 +300,13 @@ def test_who_finds_an_adapter_that_ends_embeds_one(device, monkeypatch):
 
     with contextlib.ExitStack() as until_found:
         until_found.enter_context(listening_name.take(name_of(device)))
-        monkeypatch.setattr(devices, "ProcessChannel",
-                            lambda process: (until_found.close(), channel(process)))
+        monkeypatch.setattr(
+            devices, "ProcessChannel", lambda process: (until_found.close(), channel(process))
+        )
         devices.add(f"app={device}")
         driver = registry.open_device("app")
     assert len(looks) == 1
-    assert devices.find("app").engine.guests is not None
+    assert devices.find("app").engine.clients is not None
     driver.close()
     devices.remove("app")
 
@@ -323,41 +324,41 @@ def test_a_process_that_always_finds_one_that_ends_gives_up(device, monkeypatch)
     devices.remove("app")
 
 
-def test_guests_of_other_users_are_refused(loopback_address, monkeypatch):
-    with embedding(loopback_address()) as guests:
+def test_clients_of_other_users_are_refused(loopback_address, monkeypatch):
+    with embedding(loopback_address()) as clients:
         monkeypatch.setattr(messages, "peer_of", lambda channel: (1, os.getuid() + 1))
-        control = adapter_process.connect_to(guests.path, "other")
+        control = adapter_process.connect_to(clients.path, "other")
         with pytest.raises(OSError, match="another user") as caught:
             adapter_process.ask(control, adapter_process.READY)
         assert caught.value.errno == errno.EPERM
-        assert not guests.present
+        assert not clients.present
         control.close()
 
 
 @pytest.mark.parametrize("step", ["flush", "serve", "progress"])
 def test_memory_of_a_process_that_has_ended_is_not_looked_for(loopback_address, step):
     """Its number may be another's: it is dismissed before the engine does anything."""
-    with embedding(loopback_address()) as guests:
-        channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{guests.path}")))
-        with guests.loop.lock:
-            (known,) = guests._applications.values()
+    with embedding(loopback_address()) as clients:
+        channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{clients.path}")))
+        with clients.loop.lock:
+            (known,) = clients._applications.values()
             reader, writer = os.pipe()
             os.close(writer)
-            guests._pidfds.unregister(known.pidfd)
+            clients._pidfds.unregister(known.pidfd)
             os.dup2(reader, known.pidfd)  # readable: as that of a process that has ended
             os.close(reader)
-            guests._pidfds.register(known.pidfd)
-            hosts = set(guests.adapter.hosts)
+            clients._pidfds.register(known.pidfd)
+            hosts = set(clients.adapter.hosts)
             # as if nobody saw the end of its socket
-            getattr(guests.loop, step)(guests.loop.clock())
-            assert not guests.present
-            assert hosts - set(guests.adapter.hosts) == {known.host}
+            getattr(clients.loop, step)(clients.loop.clock())
+            assert not clients.present
+            assert hosts - set(clients.adapter.hosts) == {known.host}
         channel.close()
 
 
 def test_a_guest_in_a_thread_of_the_same_process_shares_memory_and_packets(own, device):
-    guest = DeviceDriver("app", ProcessChannel(AdapterProcess(parse_one(f"app={device}"), starts=False)))
-    here, there = End(own.driver, 4096), End(guest, 4096)
+    client = DeviceDriver("app", ProcessChannel(AdapterProcess(parse_one(f"app={device}"), starts=False)))
+    here, there = End(own.driver, 4096), End(client, 4096)
     join(here, there)
     there.qp.post_recv(1, there.element(4096))
     done = threading.Thread(target=lambda: [take(there.cq, 1), there.memory], daemon=True)
@@ -368,4 +369,4 @@ def test_a_guest_in_a_thread_of_the_same_process_shares_memory_and_packets(own, 
     assert take(here.cq, 1)[0].status == 0
     done.join(BOUND_S)
     assert bytes(there.memory[:5]) == b"hello"
-    guest.close()
+    client.close()

@@ -1,14 +1,20 @@
 """What follows a poll in vain, in time that a test makes."""
 
-from softhca.runtime.poll_back_off import (
+from softhca.driver.poll_back_off import (
     AGAIN,
+    CALL_CONTENDED_NS,
+    CALL_MEMORY_NS,
     CONTENDED_NS,
     CONTENTION_MEMORY_NS,
+    LONGEST_NS,
     MAX_SLEEP_NS,
+    SHORTEST_NS,
     SLEEP,
     SLEEP_FRACTION,
+    TRY_EACH,
     YIELD,
     PollBackOff,
+    PollBudget,
 )
 
 
@@ -81,3 +87,35 @@ def test_who_begins_anew_sleeps_at_once_and_remembers_that_others_run():
     assert back_off.missed(7_001) == SLEEP
     back_off.worked(16_000)
     assert back_off.missed(16_001) == AGAIN
+
+
+def test_polls_in_vain_become_short_and_are_tried_again() -> None:
+    budget = PollBudget()
+    limits = []
+    while True:
+        if budget.until(1000) == 1000:
+            break
+        assert len(limits) < 20
+        limits.append(budget.limit_ns)
+        assert budget.until(1000) == 1000 + budget.limit_ns
+        budget.gave_up()
+    assert limits[:2] == [LONGEST_NS, LONGEST_NS // 2]
+    assert min(limits) > SHORTEST_NS
+    assert budget.limit_ns == 0
+    waits = [budget.until(1000) for _ in range(2 * TRY_EACH)]
+    assert waits.count(1000 + LONGEST_NS) == 2
+    assert waits.count(1000) == 2 * TRY_EACH - 2
+    budget.found()
+    assert budget.until(5) == 5 + LONGEST_NS
+
+
+def test_no_call_polls_while_others_want_the_processor() -> None:
+    budget = PollBudget()
+    budget.yielded(1000, 1000 + CALL_CONTENDED_NS)
+    assert not budget.contended(1000 + CALL_CONTENDED_NS)
+    budget.yielded(2000, 2001 + CALL_CONTENDED_NS)
+    assert budget.contended(2001 + CALL_CONTENDED_NS)
+    end_ns = 2000 + CALL_MEMORY_NS
+    assert budget.until(end_ns - 1) == end_ns - 1
+    assert budget.until(end_ns) == end_ns + LONGEST_NS
+    assert not budget.contended(end_ns)

@@ -1,18 +1,18 @@
-"""Other processes that use an adapter which is embedded in this one: its *guests*.
+"""Other processes that use an adapter which is embedded in this one: its *clients*.
 
 Two processes that open one device share it, as they share a NIC.  Where the adapter lives in the first one,
 that one listens at the name by which an adapter process would be found (`listening_name`), and the others
 attach to it as to an adapter process: the same messages, rings and checks (`applications`), and the same
 mistrust.  So a process needs no adapter process as long as it is alone, and what it does for itself stays as
-fast as without guests; one that nobody joins pays for a listening socket.
+fast as without clients; one that nobody joins pays for a listening socket.
 
-Whoever drives the engine serves the guests, too: a program's thread that polls, one that waits, or the
+Whoever drives the engine serves the clients, too: a program's thread that polls, one that waits, or the
 background thread.  Each round serves their rings, and ends with a `turn`.  Before a thread sleeps it raises
-the guests' sleep flags (`arm_wakeup`), so that a guest's doorbell wakes it by the guest's wake socket.  All
-calls are made under the engine's lock.
+the clients' sleep flags (`arm_wakeup`), so that a client's doorbell wakes it by the client's wake socket.
+All calls are made under the engine's lock.
 
-The adapter is this process's: when the process ends, its guests are told that their device has failed
-(IBV_EVENT_DEVICE_FATAL).  One that ends in order waits for guests that are about to end, too (`wait_left`).
+The adapter is this process's: when the process ends, its clients are told that their device has failed
+(IBV_EVENT_DEVICE_FATAL).  One that ends in order waits for clients that are about to end, too (`wait_left`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ LOOK_NS = 1_000_000
 """How often an engine that is driven looks whether somebody comes."""
 
 CONTROL_NS = 200_000
-"""The same, for what guests ask for over their sockets, while there are some."""
+"""The same, for what clients ask for over their sockets, while there are some."""
 
 
-class Guests(Applications):
+class Clients(Applications):
     """Serves ``adapter`` of this process to others that connect to ``path``; arguments as `Applications`.
 
-    ``unused``: the last guest has left since this was last set to False.
+    ``unused``: the last client has left since this was last set to False.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Guests(Applications):
         # asked in rounds, so they keep the interpreter lock
         self._anything = Readable(self._epoll.fileno())
         self._anybody_ended = Readable(self._pidfds.fileno())
-        loop.guests = self
+        loop.clients = self
 
     def fileno(self) -> int:
         """Readable when there is something to serve."""
@@ -72,13 +72,13 @@ class Guests(Applications):
     # parts of a round
 
     def dismiss_ended(self) -> None:
-        """Detach every guest whose process has ended, before anything else: its number may be another's."""
+        """Detach every client whose process has ended, before anything else: its number may be another's."""
         if self._anybody_ended():
             self._dismiss_ended()
 
     def turn(self, now: int) -> bool:
-        """At the end of a round, when what guests have posted has gone: tell of events, and serve sockets,
-        now and then.  Whether guests were served once more.
+        """At the end of a round, when what clients have posted has gone: tell of events, and serve sockets,
+        now and then.  Whether clients were served once more.
         """
         self.notify()
         if now >= self._look_ns:
@@ -86,7 +86,7 @@ class Guests(Applications):
                 self._serve_descriptors(0)
             self._look_ns = now + (CONTROL_NS if self.loop.attached else LOOK_NS)
             # alone, not even the look is worth a call
-            self.loop.guests_ns = 0 if self.loop.attached else self._look_ns
+            self.loop.clients_ns = 0 if self.loop.attached else self._look_ns
         return bool(self._sleepers and self._raise_flags() and self._serve_again(now))
 
     def _serve_again(self, now: int) -> bool:
@@ -98,7 +98,7 @@ class Guests(Applications):
         return served
 
     def notify(self) -> None:
-        """Wake the guests that have new events."""
+        """Wake the clients that have new events."""
         events = self.loop.sleeper.events
         if events != self._told:
             self._told = events
@@ -113,8 +113,8 @@ class Guests(Applications):
     # sleeping
 
     def arm_wakeup(self, now: int, leading: bool) -> bool:
-        """A thread is about to sleep: have guests wake it.  False, and it must not, where one has rung, or
-        where it is the background thread (not ``leading``) and the last guest has left.
+        """A thread is about to sleep: have clients wake it.  False, and it must not, where one has rung, or
+        where it is the background thread (not ``leading``) and the last client has left.
         """
         self._sleepers += 1
         self._raise_flags()
@@ -131,7 +131,7 @@ class Guests(Applications):
     def disarm_wakeup(self) -> None:
         """That thread is awake.  Another one may still sleep: then `turn` sees to it that it is woken."""
         self._sleepers -= 1
-        self._look_ns = self.loop.guests_ns = 0
+        self._look_ns = self.loop.clients_ns = 0
         if not self._sleepers:
             self._lower_flags()
 
@@ -146,7 +146,7 @@ class Guests(Applications):
                 application.lower_flag()
 
     def deadline(self) -> int:
-        """Until when a thread may sleep that serves guests."""
+        """Until when a thread may sleep that serves clients."""
         return self._accept_after_ns or NEVER
 
     # who comes and goes
@@ -169,11 +169,11 @@ class Guests(Applications):
         return self._left.wait(limit_s)
 
     def close(self) -> None:
-        """Let all guests go and close what is open; may be called again."""
+        """Let all clients go and close what is open; may be called again."""
         if self._closed:
             return
         self._closed = True
-        self.loop.guests = None  # type: ignore[assignment]
+        self.loop.clients = None  # type: ignore[assignment]
         for application in list(self._applications.values()):
             self._dismiss(application)
         self.loop.attached = False
@@ -184,7 +184,7 @@ class Guests(Applications):
         if self._closed:
             return
         self._closed = True
-        self.loop.guests = None  # type: ignore[assignment]
+        self.loop.clients = None  # type: ignore[assignment]
         self.loop.attached = False
         for application in self._applications.values():
             for end in (application.control, application.wake_socket, *application.channels.values()):
