@@ -120,6 +120,7 @@ class ResourceRules(RuleBasedStateMachine):
                 "QP": sum(pair.side == side for pair in self.pairs),
                 "AH": sum(domain.side == side for domain, _ in self.handles),
                 "MW": 0,
+                "DM": 0,
                 "FAST_MR": 0,
                 "AGENT": 0,
                 "XRCD": 0,

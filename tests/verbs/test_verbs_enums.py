@@ -141,6 +141,16 @@ def test_all_that_programs_of_the_newest_release_use_is_there(module: str) -> No
         assert [name for name in members if not hasattr(getattr(ours, kind), name)] == []
 
 
+@pytest.mark.parametrize("module", TABLE["65"]["values"])
+def test_classes_have_the_members_and_values_of_the_compiled_modules_of_the_newest_release(
+    module: str,
+) -> None:
+    """Of Debian's python3-pyverbs 65.0, read where its extension modules run."""
+    ours = importlib.import_module(f"softhca.verbs.{module}")
+    for kind, members in TABLE["65"]["values"][module].items():
+        assert {name: int(each) for name, each in getattr(ours, kind).__members__.items()} == members
+
+
 def test_every_member_of_every_class_is_flat_too() -> None:
     classes = [each for name, each in vars(libibverbs_enums).items() if name.startswith("ibv_")]
     assert all(issubclass(each, Enum) for each in classes)

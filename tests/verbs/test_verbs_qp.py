@@ -179,7 +179,6 @@ NUMBERS = {
     e.IBV_QP_MAX_DEST_RD_ATOMIC: "max_dest_rd_atomic",
     e.IBV_QP_PATH_MIG_STATE: "path_mig_state",
     e.IBV_QP_DEST_QPN: "dest_qp_num",
-    e.IBV_QP_RATE_LIMIT: "rate_limit",
 }
 
 

@@ -301,7 +301,7 @@ class FakeDriver:
 
     def query_port(self, n: int) -> dict[str, Any]:
         if n != 1:
-            raise DriverError(errno.EINVAL, f"there is no port {n}")
+            raise DriverError(errno.EINVAL, f"port_num = {n}: there is no such port")
         return {
             "state": 4,
             "max_mtu": 5,

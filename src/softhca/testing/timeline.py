@@ -55,3 +55,13 @@ class Timeline:
                 break
             action(argument)
         return False
+
+    def play_to(self, time_ns: int, on_time: Callable[[int], object]) -> None:
+        """Do all that is planned up to a moment, which then is now; ``on_time`` as in `play`."""
+        heap = self._heap
+        while heap and heap[0][0] <= time_ns:
+            self.now, _, action, argument = heapq.heappop(heap)
+            on_time(self.now)
+            action(argument)
+        self.now = time_ns
+        on_time(time_ns)

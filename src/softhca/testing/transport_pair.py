@@ -24,6 +24,7 @@ from softhca.testing.timeline import NEVER, Timeline
 from softhca.testing.transport_node import CQ_ENTRIES, PD, End, Node
 from softhca.transport.environment import AddressHandle
 from softhca.transport.states import INIT, RAW, RC, RD, RD_EEC, RTR, RTS, UD, XRC, XRC_TARGET
+from softhca.transport.uniform import UniformBursts
 from softhca.transport.window import DestinationWindow
 from softhca.wire import build, opcodes
 from softhca.wire.bth import FLAGS, MIGREQ_BIT
@@ -104,6 +105,7 @@ class Pair(Timeline):
         v6: bool = False,
         slice_bytes: int = 128 * 1024,
         credits: bool = True,
+        uniform: UniformBursts | None = None,
         qps: int = 1,
         connect: bool = True,
         srq: bool = False,
@@ -124,7 +126,7 @@ class Pair(Timeline):
             "access": access,
             "min_rnr_timer": min_rnr_timer,
         }
-        options = {"read_slice_bytes": slice_bytes, "credits": credits}
+        options = {"read_slice_bytes": slice_bytes, "credits": credits, "uniform_bursts": uniform}
         self.a = Node("a", 1, 11, **options)
         self.b = Node("b", 2, 22, **options)
         self.v6 = v6

@@ -349,7 +349,9 @@ def _parse_grh(header: bytes) -> tuple[bytes, bytes, int, int, int]:
     ipv4 = header[_IPV4_OFFSET:]
     if ipv4[0] == 0x45:
         return _V4_MAPPED + ipv4[12:16], _V4_MAPPED + ipv4[16:20], 0, ipv4[1], ipv4[8]
-    raise PyverbsRDMAError("There is neither a GRH nor an IPv4 header at that address", errno.EPROTONOSUPPORT)
+    raise PyverbsRDMAError(
+        "grh: there is neither a GRH nor an IPv4 header at that address", errno.EPROTONOSUPPORT
+    )
 
 
 def source_of_grh(header: bytes) -> bytes:
@@ -365,4 +367,6 @@ def _gid_index(pd: PD, port_num: int, gid: bytes) -> int:
         for index in range(int(pd._driver.query_port(port_num)["gid_tbl_len"])):
             if bytes(pd._driver.query_gid(port_num, index)) == gid:
                 return index
-    raise PyverbsRDMAError("The datagram was sent to a GID that is not this port's", errno.ENOENT)
+    raise PyverbsRDMAError(
+        "grh, port_num: the datagram was sent to a GID that is not this port's", errno.ENOENT
+    )

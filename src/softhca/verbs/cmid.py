@@ -185,7 +185,7 @@ class CMID(Messages):
         """Take the source address; one of a device binds the identifier to it."""
         require(lai, AddrInfo, "lai")
         if lai.source is None:
-            raise PyverbsRDMAError("Failed to Bind ID: there is no source address", errno.EINVAL)
+            raise PyverbsRDMAError("Failed to Bind ID: lai has no src_addr", errno.EINVAL)
         with translated("Failed to Bind ID"):
             self._identifier.bind(lai.source)
         self._bound()
@@ -194,16 +194,16 @@ class CMID(Messages):
         """Find the device that leads to the destination; ``timeout_ms`` is never needed."""
         require(rai, AddrInfo, "rai")
         if rai.destination is None:
-            raise PyverbsRDMAError("Failed to Resolve Address: there is no destination", errno.EINVAL)
+            raise PyverbsRDMAError("Failed to Resolve Address: rai has no dst_addr", errno.EINVAL)
         with translated("Failed to Resolve Address"):
             self._identifier.resolve_address(rai.destination, rai.source)
         self._await(events.ADDR_RESOLVED, "Failed to Resolve Address")
         self._bound()
 
     def resolve_route(self, timeout_ms: int = 2000) -> None:
-        """Find the way there; ``timeout_ms`` is never needed."""
+        """Find the way there; within ``timeout_ms`` on native links, where subnet administration is asked."""
         with translated("Failed to Resolve Route"):
-            self._identifier.resolve_route()
+            self._identifier.resolve_route(timeout_ms)
         self._await(events.ROUTE_RESOLVED, "Failed to Resolve Route")
         self._bound()
 
@@ -305,7 +305,7 @@ class CMID(Messages):
         if mc_attr is not None:
             require(mc_attr, JoinMCAttrEx, "mc_attr")
             if not mc_attr.comp_mask & _ADDRESS:
-                raise PyverbsRDMAError("Failed to Join multicast: an address is needed", errno.EINVAL)
+                raise PyverbsRDMAError("Failed to Join multicast: addr is needed", errno.EINVAL)
             send_only = bool(mc_attr.comp_mask & _FLAGS) and mc_attr.join_flags == _SEND_ONLY
             addr = mc_attr.addr
         group = _group(addr, "Failed to Join multicast")
@@ -399,7 +399,7 @@ class CMID(Messages):
         only, 3 time-out of acknowledgements.
         """
         if int(level) != OPTION_ID:
-            raise PyverbsRDMAError("Failed to set option: unknown level", errno.ENOSYS)
+            raise PyverbsRDMAError("Failed to set option: level: it is unknown", errno.ENOSYS)
         with translated("Failed to set option"):
             self._identifier.set_option(int(optname), int(optval))
 

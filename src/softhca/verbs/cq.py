@@ -147,7 +147,10 @@ class _CompletionQueue(Resource):
                 raise PyverbsUserError("The completion channel belongs to another context")
         cqe, comp_vector = INT32(cqe), INT32(comp_vector)
         if not 0 <= comp_vector < context.num_comp_vectors:
-            raise PyverbsRDMAError(f"There is no completion vector {comp_vector}", errno.EINVAL)
+            raise PyverbsRDMAError(
+                f"Failed to create CQ: comp_vector = {comp_vector}: the device has one vector, 0",
+                errno.EINVAL,
+            )
         self._driver = context.driver
         with translated("Failed to create a CQ"):
             self._handle = self._driver.create_cq(
@@ -346,7 +349,7 @@ class CQEX(_CompletionQueue):
         require(attr, CqInitAttrEx, "init_attr")
         if attr.wc_flags & ~_FIELDS:
             raise PyverbsRDMAError(
-                "Failed to create extended CQ: no such completion fields: "
+                "Failed to create extended CQ: wc_flags: no such completion fields: "
                 + bits_text(attr.wc_flags & ~_FIELDS, create_wc_flags_to_str),
                 errno.EOPNOTSUPP,
             )
@@ -360,7 +363,9 @@ class CQEX(_CompletionQueue):
                 )
         parent = attr.parent_domain if attr.comp_mask & _MASK_PD else None
         if attr.comp_mask & _MASK_PD and not isinstance(parent, ParentDomain):
-            raise PyverbsRDMAError("Failed to create extended CQ: no parent domain", errno.EINVAL)
+            raise PyverbsRDMAError(
+                "Failed to create extended CQ: parent_domain: comp_mask says that there is one", errno.EINVAL
+            )
         self._wc_flags = int(attr.wc_flags)
         self._current: Completion | None = None
         self._round = Turn()

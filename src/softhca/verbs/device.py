@@ -273,7 +273,9 @@ class Context(Resource):
     def query_device_ex(self, ex_input: QueryDeviceExInput | None = None) -> DeviceAttrEx:
         """Limits and capabilities of extensions."""
         if ex_input is not None and ex_input.comp_mask:
-            raise PyverbsRDMAError("No extension of query_device_ex is defined", errno.EINVAL)
+            raise PyverbsRDMAError(
+                "Failed to query device: comp_mask: no extension of query_device_ex is defined", errno.EINVAL
+            )
         with translated(f"Failed to query EX device {self.name}"):
             return DeviceAttrEx(self.driver.query_device())
 
@@ -295,7 +297,9 @@ class Context(Resource):
         for index in range(self.query_port(port_num).pkey_tbl_len):
             if self.query_pkey(port_num, index) == pkey:
                 return index
-        raise PyverbsRDMAError(f"Failed to get pkey index of pkey = {pkey} of port {port_num}", errno.ENOENT)
+        raise PyverbsRDMAError(
+            f"Failed to get pkey index: pkey = {pkey}: port_num = {port_num} has no such P_Key", errno.ENOENT
+        )
 
     def query_gid(self, port_num: int, index: int) -> GID:
         """The GID at ``index`` of the port's table."""
@@ -314,11 +318,14 @@ class Context(Resource):
         """One entry of a port's GID table; ``ENODATA`` where it is empty.  ``flags`` must be 0."""
         port_num, gid_index = UINT32(port_num), UINT32(gid_index)
         if UINT32(flags):
-            raise PyverbsRDMAError("No flag of query_gid_ex is defined", errno.EINVAL)
+            raise PyverbsRDMAError(
+                "Failed to query gid: flags: none of query_gid_ex is defined", errno.EINVAL
+            )
         gid = self.query_gid(port_num, gid_index)
         if not any(gid.raw):
             raise PyverbsRDMAError(
-                f"Failed to query gid {gid_index} of port {port_num}: it is empty", errno.ENODATA
+                f"Failed to query gid: gid_index = {gid_index}: the entry of port_num = {port_num} is empty",
+                errno.ENODATA,
             )
         kind = ibv_gid_type.IBV_GID_TYPE_ROCE_V2 if self._is_roce(port_num) else ibv_gid_type.IBV_GID_TYPE_IB
         raw = gid.raw
@@ -336,7 +343,9 @@ class Context(Resource):
         """
         max_entries = UINT64(max_entries)
         if UINT32(flags):
-            raise PyverbsRDMAError("No flag of query_gid_table is defined", -errno.EINVAL)
+            raise PyverbsRDMAError(
+                "Failed to query gid table: flags: none of query_gid_table is defined", -errno.EINVAL
+            )
         entries: list[GIDEntry] = []
         for port_num in range(1, self.query_device().phys_port_cnt + 1):
             for index in range(self.query_port(port_num).gid_tbl_len):
@@ -344,7 +353,8 @@ class Context(Resource):
                     entries.append(self.query_gid_ex(port_num, index))
         if len(entries) > max_entries or not max_entries:
             raise PyverbsRDMAError(
-                f"Failed to query gid table: {len(entries)} entries, room for {max_entries}", -errno.EINVAL
+                f"Failed to query gid table: max_entries = {max_entries}: there are {len(entries)} entries",
+                -errno.EINVAL,
             )
         return entries
 
@@ -357,7 +367,10 @@ class Context(Resource):
         """The clock of completion timestamps now: whole seconds and nanoseconds; ``EINVAL`` for others."""
         self._require_open()
         if comp_mask != _RAW_CLOCK:
-            raise PyverbsRDMAError(f"Failed to query real time values {int(comp_mask):#x}", errno.EINVAL)
+            raise PyverbsRDMAError(
+                f"Failed to query real time values: comp_mask = {int(comp_mask):#x}: no such values",
+                errno.EINVAL,
+            )
         return divmod(time.monotonic_ns(), 1_000_000_000)
 
     def query_comp_cntr_caps(self) -> "CompCntrCaps":

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from softhca.queues.control_fields import MAX_DM_BYTES
 from softhca.verbs.base import PyverbsObject
 from softhca.verbs.device_text import (
     phys_state_to_str,
@@ -19,9 +20,6 @@ from softhca.verbs.structures import ReadOnly
 from softhca.verbs.utils import be64toh, lines
 
 _Values = Mapping[str, Any]
-
-MAX_DM_BYTES = 1 << 20
-"""Device memory of one context."""
 
 _EXTENSIONS: _Values = {
     "max_dm_size": MAX_DM_BYTES,

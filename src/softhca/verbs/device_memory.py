@@ -5,19 +5,18 @@ import mmap
 import threading
 import weakref
 
+from softhca.driver.device_memory import DeviceMemory
 from softhca.machine import primitives
+from softhca.queues.control_fields import MAX_DM_BYTES
 from softhca.verbs.absent import refuse
 from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device import Context
-from softhca.verbs.device_attributes import MAX_DM_BYTES
-from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.memory_access import Bytes, MappedRange
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import element_of
 from softhca.verbs.structures import UINT32, UINT64
 
 _UNIT_BYTES = 4  # of copies, as the devices have that offer such memory
-_REMOTE = int(ibv_access_flags.IBV_ACCESS_REMOTE_WRITE)
 _lock = threading.Lock()
 _taken: "weakref.WeakKeyDictionary[Context, int]" = weakref.WeakKeyDictionary()  # bytes
 
@@ -37,12 +36,13 @@ class DM(Resource):
     """``dm_attr.length`` bytes of device memory, zero at first.
 
     A context has `DeviceAttrEx.max_dm_size` bytes in all; more is ``ENOMEM``.  Alignments up to a page are
-    kept.  ``handle`` makes an import of the memory of the context's device that has it (`sharing`), in its
-    own process alone.  A forked child, which has lost its parent's devices, may still make such memory and
-    copy; it cannot register it.
+    kept.  ``handle`` makes an import of the memory of the context's device that has it (`sharing`), also of
+    another process's: both see the same bytes, and each may register them; what was imported stays when its
+    maker closes it, or ends.  A forked child, which has lost its parent's devices, may still make such memory
+    and copy; it cannot register it.
     """
 
-    __slots__ = ("_context", "_length", "_original", "_stretch")
+    __slots__ = ("_context", "_foreign", "_length", "_memory", "_original", "_stretch")
     context: Context = read_only("_context", "The device.")
 
     _original: "DM | None"  # of an import
@@ -51,7 +51,8 @@ class DM(Resource):
         self, context: Context, dm_attr: AllocDmAttr | None = None, *, handle: int | None = None
     ) -> None:
         require(context, Context, "context")
-        self._original = None
+        self._original, self._foreign = None, False
+        self._memory: DeviceMemory | None = None
         if handle is not None:
             self._import(context, handle)
             return
@@ -68,19 +69,25 @@ class DM(Resource):
         self._context = context
         self._length = length
         try:
-            self._stretch = self._memory(length)
+            self._stretch = self._make(length)
         except BaseException:
             self._give_back()
             raise
         self._opened(context)
 
     def _import(self, context: Context, handle: int) -> None:
+        self._context = context
         if context.source.is_foreign:
-            refuse("Failed to import DM: it is another process's")
+            self._driver, self._foreign = context.driver, True
+            with translated("Failed to import DM"):
+                self._memory = self._driver.import_dm(UINT32(handle))
+            self._length = self._memory.length
+            self._stretch = MappedRange(self._memory.address, self._length, self._free_bytes)
+            self._opened(context)
+            return
         original = element_of(context.source, DM, handle, "DM")
         self._driver = original._driver
-        self._original = original
-        self._context = context
+        self._original, self._memory = original, original._memory
         self._length = original._length
         self._stretch = MappedRange(original.stretch.address, original._length, _nothing)
         self._opened(context, original)
@@ -91,12 +98,16 @@ class DM(Resource):
             f"Failed to allocate device memory of size {length}. Max available size {MAX_DM_BYTES}", code
         )
 
-    def _memory(self, length: int) -> MappedRange:
+    def _make(self, length: int) -> MappedRange:
         if not self._driver.alive:
             return _mapping(length)
         with translated(f"Failed to allocate device memory of size {length}"):
-            host = self._driver.alloc_host_memory(length, _REMOTE)
-        return MappedRange(host.address, length, host.free)
+            self._memory = self._driver.alloc_dm(length)
+        return MappedRange(self._memory.address, length, self._free_bytes)
+
+    def _free_bytes(self) -> None:
+        if self._memory is not None:
+            self._memory.free()
 
     def _give_back(self) -> None:
         with _lock:
@@ -107,14 +118,22 @@ class DM(Resource):
 
     def _released(self) -> None:
         self._stretch.end()
-        if self._original is None:
+        if self._original is None and not self._foreign:
             self._give_back()
 
     @property
     def handle(self) -> int:
-        """A number for the memory, its own among those of the process."""
+        """The number by which the memory is imported."""
         self._require_open()
-        return self._order
+        return self._order if self._memory is None else self._memory.number
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """What the device knows of it; `PyverbsRDMAError`, ``EIO``, in a forked child."""
+        self._require_open()
+        if self._memory is None:
+            raise PyverbsRDMAError("This DM is no device's: it was made in a forked child", errno.EIO)
+        return self._memory
 
     @property
     def stretch(self) -> MappedRange:
@@ -140,14 +159,14 @@ class DM(Resource):
         if min(offset, length) < 0 or offset % _UNIT_BYTES or length % _UNIT_BYTES \
                 or offset + length > self._length:
             raise PyverbsRDMAError(
-                f"Failed to copy {way} dm: {length} bytes at {offset} of {self._length}; both must be "
-                f"multiples of {_UNIT_BYTES}",
+                f"Failed to copy {way} dm: offset = {offset}, length = {length}: of {self._length} bytes, "
+                f"and both must be multiples of {_UNIT_BYTES}",
                 errno.EINVAL,
             )
 
     def unimport(self) -> None:
         """Let go of imported memory; ``EINVAL`` for what was made here."""
-        if self._original is None:
+        if self._original is None and not self._foreign:
             raise PyverbsRDMAError("Failed to unimport DM: it was made here", errno.EINVAL)
         self.close()
 

@@ -76,14 +76,17 @@ class FastMR(Resource):
                 frame, pages, within = self._driver.pages_of(mr.handle, offset, length)
                 if runs and (within or (page_offset + total) % PAGE_BYTES):
                     raise PyverbsRDMAError(
-                        "Failed to register in a fast MR: pieces meet in the middle of a page", errno.EINVAL
+                        "Failed to register in a fast MR: pieces: they meet in the middle of a page",
+                        errno.EINVAL,
                     )
                 if not runs:
                     page_offset = within
                 runs.append((frame, pages, 0))
                 total += length
         if not runs:
-            raise PyverbsRDMAError("Failed to register in a fast MR: no memory", errno.EINVAL)
+            raise PyverbsRDMAError(
+                "Failed to register in a fast MR: pieces: there is no memory", errno.EINVAL
+            )
         first = pieces[0]
         return Registration(
             tuple(runs), page_offset, total, first[0].buf + first[1] if iova is None else iova

@@ -58,7 +58,9 @@ def _mapped(copy: Callable[..., int], there: int, here: int, length: int, readin
         places = (here + done, there + done) if reading else (there + done, here + done)
         moved = copy(pid, *places, length - done)
         if moved <= 0:
-            raise PyverbsRDMAError(f"{length} bytes at {there:#x} are not all mapped", errno.EFAULT)
+            raise PyverbsRDMAError(
+                f"offset, length: {length} bytes at {there:#x} are not all mapped", errno.EFAULT
+            )
         done += moved
 
 

@@ -155,7 +155,7 @@ class MR(Resource):
             return address, length
         if buffer is None:
             if length == 0:
-                raise PyverbsRDMAError("Failed to register a MR of no length", errno.EINVAL)
+                raise PyverbsRDMAError("Failed to register a MR: length is 0", errno.EINVAL)
             with translated(f"Failed to allocate MR buffer of size {length}"):
                 host = self._driver.alloc_host_memory(length, access)
             self._host = host
@@ -171,7 +171,7 @@ class MR(Resource):
         if length > view.nbytes:
             raise PyverbsUserError(f"length {length} is more than the buffer's {view.nbytes} bytes")
         if view.nbytes == 0:
-            raise PyverbsRDMAError("Failed to register a MR of no length", errno.EINVAL)
+            raise PyverbsRDMAError("Failed to register a MR: length is 0", errno.EINVAL)
         self._view = view
         return primitives.address_of(view, not view.readonly), length or view.nbytes
 
@@ -234,7 +234,9 @@ class MR(Resource):
         flags, access = INT32(flags), INT32(access)
         addr, length = UINT64(addr), UINT64(length)
         if not flags or flags & ~(_TRANSLATION | _PD | _ACCESS):
-            raise PyverbsRDMAError(f"Failed to rereg MR: flags {int(flags):#x}", errno.EINVAL)
+            raise PyverbsRDMAError(
+                f"Failed to rereg MR: flags = {int(flags):#x}: there are no such changes", errno.EINVAL
+            )
         if flags & _PD:
             require(pd, PD, "pd")
         if flags & _TRANSLATION and (addr <= 0 or length <= 0):
@@ -377,9 +379,9 @@ class MWBind(PyverbsCM):
 class MW(Resource):
     """A memory window of ``mw_type`` (``ibv_mw_type``), bound to nothing.
 
-    ``rkey`` of type 1 is the one that the last `QP.bind_mw` gave; a window of type 2 gets its key's low byte
-    with each bind (`SendWR.set_bind_wr`, `QPEx.wr_bind_mw`), and ``rkey`` stays what it was made with.  A
-    region that it was bound to lives as long as it does, for the device refuses to end it while it is bound.
+    ``rkey`` of type 1 is the one that the last `QP.bind_mw` gave, of type 2 that of the last request to bind
+    it that was posted (`SendWR.set_bind_wr`); after `QPEx.wr_bind_mw` it stays what it was.
+    A region that it was bound to lives as long as it does: the device refuses to end it while it is bound.
     """
 
     __slots__ = ("_mr", "_number", "_pd", "_rkey", "_type")

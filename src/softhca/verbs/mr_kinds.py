@@ -57,10 +57,11 @@ class DMMR(MR):
                 errno.EINVAL,
             )
         self._driver = pd._driver
-        address = dm.stretch.address + offset
+        # both raise where another thread has closed it: before there is a region that nobody would end
+        address, memory = dm.stretch.address + offset, dm.memory
         with translated(f"Failed to register a device MR. length: {length}, access flags: {access}"):
             if length:
-                self._key = self._driver.reg_mr(pd.number, address, length, access, 0)
+                self._key = self._driver.reg_dm(pd.number, memory, offset, length, access)
             else:  # a key under which nothing has been registered
                 number, key = self._driver.alloc_fast_mr(pd.number, 1)
                 self._key = MemoryKey(number, key, key)
@@ -186,7 +187,7 @@ class Buf(Resource):
         pd._require_open()
         size = UINT64(size)
         if not size:
-            raise PyverbsRDMAError("Failed to allocate ibv_buf of size 0", errno.EINVAL)
+            raise PyverbsRDMAError("Failed to allocate ibv_buf: size is 0", errno.EINVAL)
         self._driver = pd._driver
         with translated(f"Failed to allocate ibv_buf of size {size}"):
             self._host = self._driver.alloc_host_memory(size, _EVERY_RIGHT)

@@ -210,7 +210,7 @@ class _Allocator:
         try:
             return UINT64(given) if given is not None else 0
         except (TypeError, OverflowError) as error:
-            self._tell(error, self._context.p_alloc)
+            self._report(error, self._context.p_alloc)
             return 0
 
     def free(self, address: int, kind: int) -> None:
@@ -221,10 +221,10 @@ class _Allocator:
         try:
             return function(self._context.pd, self._context, *arguments)
         except Exception as error:
-            self._tell(error, function)
+            self._report(error, function)
             return None
 
-    def _tell(self, error: Exception, function: object) -> None:
+    def _report(self, error: Exception, function: object) -> None:
         self._context.logger.error("ignored, in an allocator: %r", function, exc_info=error)
 
 
@@ -251,7 +251,7 @@ class ParentDomain(PD):
             refuse("Failed to allocate Parent Domain")
         if attr.pd.ctx is not context:
             raise PyverbsRDMAError(
-                "Failed to allocate Parent Domain: the PD belongs to another context", errno.EINVAL
+                "Failed to allocate Parent Domain: pd belongs to another context", errno.EINVAL
             )
         self._driver = context.driver
         self._original = None

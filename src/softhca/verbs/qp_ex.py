@@ -98,7 +98,8 @@ class QPEx(QP):
         if isinstance(init_attr, QPInitAttrEx) and init_attr.comp_mask & _SEND_OPS:
             if init_attr.send_ops_flags & ~_SUPPORTED:
                 raise PyverbsRDMAError(
-                    "Failed to create QP: operations that are not supported", errno.EOPNOTSUPP
+                    "Failed to create QP: send_ops_flags has operations that are not supported",
+                    errno.EOPNOTSUPP,
                 )
             self._send_ops = init_attr.send_ops_flags
         self.wr_id = 0
@@ -145,7 +146,7 @@ class QPEx(QP):
         try:
             for each in batch:
                 if each.wr_flags & ~KNOWN_FLAGS:
-                    raise DriverError(errno.EINVAL, f"send flags {each.wr_flags:#x}")
+                    raise DriverError(errno.EINVAL, f"wr_flags = {each.wr_flags:#x}: there are no such flags")
                 self._post_send(
                     each.opcode,
                     each.wr_flags,

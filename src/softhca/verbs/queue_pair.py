@@ -64,6 +64,7 @@ _RESET, _INIT, _RTR, _RTS = (
     )
 )
 _STATE = int(mask.IBV_QP_STATE)
+_RATE_LIMIT = int(mask.IBV_QP_RATE_LIMIT)
 _BIND_MW = int(ibv_wr_opcode.IBV_WR_BIND_MW)
 _MW_TYPE_1 = int(ibv_mw_type.IBV_MW_TYPE_1)
 INLINE = int(ibv_send_flags.IBV_SEND_INLINE)
@@ -127,6 +128,7 @@ class QP(Resource):
         "_post_receives",
         "_post_send",
         "_queues",
+        "_rate_limit",
         "_ring",
         "_sq_sig_all",
         "_state",
@@ -146,7 +148,7 @@ class QP(Resource):
             require(init_attr, QPInitAttr, "init_attr")
             pd, xrcd, context = creator, None, creator.ctx
             if init_attr.qp_type == _XRC_RECV:
-                raise PyverbsRDMAError("Failed to create QP: an XRC domain is needed", errno.EINVAL)
+                raise PyverbsRDMAError("Failed to create QP: xrcd is needed", errno.EINVAL)
         scq, rcq, srq = _queues_of(init_attr, context)
         rdd = init_attr.rdd if init_attr.qp_type == _RD else None
         if rdd is not None and rdd.ctx is not context:
@@ -182,6 +184,7 @@ class QP(Resource):
         self._sq_sig_all = init_attr.sq_sig_all
         self._type = init_attr.qp_type
         self._state = _RESET
+        self._rate_limit = 0
         self._number = self._handle.number
         self._opened(pd, xrcd, rdd, scq, rcq, srq)
         for name, value in self._capabilities().items():
@@ -256,9 +259,19 @@ class QP(Resource):
         require(qp_attr, QPAttr, "qp_attr")
         comp_mask = INT32(comp_mask)
         if comp_mask & ~KNOWN_MASK:
-            raise PyverbsRDMAError(f"Failed to modify QP: mask {int(comp_mask):#x}", errno.EINVAL)
-        with translated("Failed to modify QP"):
-            self.handle.modify(qp_attr.selected(comp_mask))
+            raise PyverbsRDMAError(
+                f"Failed to modify QP: attr_mask = {int(comp_mask):#x}: it has bits that are not known",
+                errno.EINVAL,
+            )
+        limited = bool(comp_mask & _RATE_LIMIT)
+        if limited:
+            self._check_limited(int(qp_attr.qp_state) if comp_mask & _STATE else self._state)
+            comp_mask &= ~_RATE_LIMIT
+        if comp_mask or not limited:
+            with translated("Failed to modify QP"):
+                self.handle.modify(qp_attr.selected(comp_mask))
+        if limited:
+            self._rate_limit = int(qp_attr.rate_limit)
         if comp_mask & _STATE:
             self._state = int(qp_attr.qp_state)
 
@@ -268,6 +281,7 @@ class QP(Resource):
         with translated("Failed to query QP"):
             attr = QPAttr.of(self.handle.query())
         self._state = attr.qp_state
+        attr.rate_limit = self._rate_limit
         cap = QPCap(**self._capabilities())
         attr.cap = cap
         scq, rcq, srq = self._queues
@@ -278,18 +292,23 @@ class QP(Resource):
 
         At the first refusal `PyverbsRDMAError` is raised and ``bad_wr`` becomes that request; the ones before
         it are posted, it and the ones after it are not.  ``IBV_SEND_INLINE`` data is taken here, its memory
-        may be reused at once.
+        may be reused at once.  A window that a request binds has its new ``rkey`` then (as from release 65
+        on).
         """
         if not isinstance(wr, SendWR):
             require(wr, SendWR, "wr")
         try:
             self._post_chain(wr)
         except DriverError as error:
+            refused = getattr(error, "request", wr)
+            _give_keys(wr, refused)
             if bad_wr is not None:
-                bad_wr.become(getattr(error, "request", wr))
+                bad_wr.become(refused)
             raise rdma_error("Failed to post send", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post send: {error}") from error
+        if wr._window is not None or wr.following is not None:
+            _give_keys(wr, None)
         if deferred:
             close_deferred()
 
@@ -317,9 +336,14 @@ class QP(Resource):
         require(mw, MW, "mw")
         require(mw_bind, MWBind, "mw_bind")
         if mw.type != _MW_TYPE_1:
-            raise PyverbsRDMAError("Failed to bind MW: only windows of type 1 are bound so", errno.EINVAL)
+            raise PyverbsRDMAError(
+                "Failed to bind MW: mw_type: only windows of type 1 are bound so", errno.EINVAL
+            )
         if mw_bind.send_flags & ~KNOWN_FLAGS or mw_bind.send_flags & INLINE:
-            raise PyverbsRDMAError(f"Failed to bind MW: send flags {mw_bind.send_flags:#x}", errno.EINVAL)
+            raise PyverbsRDMAError(
+                f"Failed to bind MW: send_flags = {mw_bind.send_flags:#x}: there are no such flags",
+                errno.EINVAL,
+            )
         info, rkey = mw_bind.info, inc_rkey(mw.rkey)
         try:
             self._post_send(
@@ -351,9 +375,22 @@ class QP(Resource):
         return 0
 
     def modify_rate_limit(self, rate_limit_attr: QPRateLimitAttr) -> None:
-        """Limit what the QP sends: ``EOPNOTSUPP``."""
+        """Accept a limit of what the QP sends, in kbit/s, in RTS (else ``EINVAL``).  It is told by `query`
+        and changes nothing: the device's `PacketPacingCaps` say that it paces no packets.
+        """
         require(rate_limit_attr, QPRateLimitAttr, "rate_limit_attr")
-        refuse("Failed to modify the rate limit of QP")
+        if rate_limit_attr.comp_mask:
+            raise PyverbsRDMAError("Failed to modify the rate limit of QP: comp_mask is 0", errno.EINVAL)
+        self._require_open()
+        self._check_limited(self._state)
+        self._rate_limit = int(rate_limit_attr.rate_limit)
+
+    def _check_limited(self, state: int) -> None:
+        """EINVAL where a QP that goes to ``state`` has no limit."""
+        if state != _RTS or self._state not in (_RTR, _RTS):
+            raise PyverbsRDMAError(
+                "Failed to modify QP: rate_limit is given on the way to RTS, or in it", errno.EINVAL
+            )
 
     def attach_comp_cntr(self, comp_cntr: object, attr: QPAttachCompCntrAttr) -> None:
         """Count completions: ``EOPNOTSUPP``."""
@@ -396,16 +433,18 @@ def _queues_of(
     """Send CQ, receive CQ and SRQ, as far as the type of QP has them; others count for nothing."""
     if attr.qp_type not in _REQUIRED:
         kind = qp_type_to_str(attr.qp_type)
-        raise PyverbsRDMAError(f"Failed to create QP: no {kind} QPs", errno.EOPNOTSUPP)
+        raise PyverbsRDMAError(
+            f"Failed to create QP: qp_type = {kind}: there are no such QPs", errno.EOPNOTSUPP
+        )
     scq = rcq = srq = None
     if attr.qp_type != _XRC_RECV:
         scq = attr.send_cq
     if attr.qp_type not in (_XRC_SEND, _XRC_RECV):
         rcq, srq = attr.recv_cq, attr.srq
         if scq is None or rcq is None:
-            raise PyverbsRDMAError("Failed to create QP: it needs a send and a receive CQ", errno.EINVAL)
+            raise PyverbsRDMAError("Failed to create QP: send_cq and recv_cq are needed", errno.EINVAL)
     elif attr.qp_type == _XRC_SEND and scq is None:
-        raise PyverbsRDMAError("Failed to create QP: it needs a send CQ", errno.EINVAL)
+        raise PyverbsRDMAError("Failed to create QP: send_cq is needed", errno.EINVAL)
     if any(each is not None and each.context is not context for each in (scq, rcq)) or (
         srq is not None and srq.pd.ctx is not context
     ):
@@ -429,12 +468,21 @@ def _domains_of(context: Context, attr: QPInitAttrEx) -> tuple[PD | None, XRCD |
         )
     if attr.qp_type == _XRC_RECV:
         if not attr.comp_mask & _INIT_XRCD or attr.xrcd is None:
-            raise PyverbsRDMAError("Failed to create QP: an XRC domain is needed", errno.EINVAL)
+            raise PyverbsRDMAError("Failed to create QP: xrcd is needed", errno.EINVAL)
         if attr.xrcd.ctx is not context:
             raise PyverbsUserError("The XRC domain belongs to another context")
         return None, attr.xrcd
     if not attr.comp_mask & _INIT_PD or attr.pd is None:
-        raise PyverbsRDMAError("Failed to create QP: a PD is needed", errno.EINVAL)
+        raise PyverbsRDMAError("Failed to create QP: pd is needed", errno.EINVAL)
     if attr.pd.ctx is not context:
         raise PyverbsUserError("The PD belongs to another context")
     return attr.pd, None
+
+
+def _give_keys(first: SendWR, end: SendWR | None) -> None:
+    """The binds of a chain before ``end`` are posted: their windows have the new keys."""
+    each: SendWR | None = first
+    while each is not None and each is not end:  # attributes alone: no call for a request that binds nothing
+        if each._window is not None:
+            each._give_key()
+        each = each.following

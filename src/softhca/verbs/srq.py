@@ -189,7 +189,10 @@ class SRQ(Resource):
         require(attr, SrqAttr, "attr")
         comp_mask = INT32(comp_mask)
         if not comp_mask or comp_mask & ~(_MAX_WR | _LIMIT):
-            raise PyverbsRDMAError(f"Failed to modify SRQ: mask {int(comp_mask):#x}", errno.EINVAL)
+            raise PyverbsRDMAError(
+                f"Failed to modify SRQ: attr_mask = {int(comp_mask):#x}: it has bits that are not known",
+                errno.EINVAL,
+            )
         with translated("Failed to modify SRQ"):
             self.handle.modify(
                 attr.max_wr if comp_mask & _MAX_WR else None, attr.srq_limit if comp_mask & _LIMIT else None
@@ -231,7 +234,9 @@ def _parts_of(context: Context, attr: SrqInitAttrEx) -> tuple[PD, XRCD | None, C
     """
     kind = attr.srq_type if attr.comp_mask & _INIT_TYPE else _BASIC
     if kind not in _NEEDS:
-        raise PyverbsRDMAError("Failed to create SRQ: there are basic ones and XRC's", errno.EOPNOTSUPP)
+        raise PyverbsRDMAError(
+            "Failed to create SRQ: srq_type: there are basic ones and XRC's", errno.EOPNOTSUPP
+        )
     if attr.comp_mask & ~(_NEEDS[kind] | _INIT_TYPE):
         raise PyverbsRDMAError("Failed to create SRQ: comp_mask has more than its type", errno.EOPNOTSUPP)
     xrc = kind == _XRC

@@ -1,6 +1,7 @@
 """Scatter/gather elements and work requests."""
 
 import struct
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ MISFITS = (OverflowError, TypeError, struct.error)
 
 _LARGEST = (1 << 64) - 1
 _SEND = int(ibv_wr_opcode.IBV_WR_SEND)
+_BIND_MW = int(ibv_wr_opcode.IBV_WR_BIND_MW)
 _SIGNALED = int(ibv_send_flags.IBV_SEND_SIGNALED)
 _WITHOUT_DATA = frozenset(
     (
@@ -169,7 +171,9 @@ class SendWR(_WorkRequest, SendRequest):
     invalidate it is the key, in host order.
     """
 
-    __slots__ = ()
+    __slots__ = ("_window",)
+
+    _window: "weakref.ref[MW] | None"  # that a bind was set for
 
     def __init__(
         self,
@@ -198,6 +202,7 @@ class SendWR(_WorkRequest, SendRequest):
         self.ah: AH | EEC | None = None
         self.remote_addr = self.remote_rkey = self.compare_add = self.swap = 0
         self.remote_qpn = self.remote_qkey = 0
+        self._window = None
 
     @property
     def next_wr(self) -> "SendWR | None":
@@ -275,6 +280,7 @@ class SendWR(_WorkRequest, SendRequest):
         self.imm_data = inc_rkey(mw.rkey)
         self.remote_rkey, self.remote_addr = mw.handle, bind_info.addr
         self.compare_add, self.swap = bind_info.length, bind_info.rights_and_lkey
+        self._window = weakref.ref(mw)
         mw._bound(bind_info)
 
     @property
@@ -304,6 +310,13 @@ class SendWR(_WorkRequest, SendRequest):
         """Take all values of ``other``."""
         for name in WorkRequest.__slots__ + SendRequest.__slots__:
             setattr(self, name, getattr(other, name))
+        self._window = other._window
+
+    def _give_key(self) -> None:
+        """It is posted: if it binds a window, that has the new key."""
+        window = self._window() if self._window is not None else None
+        if window is not None and self.opcode == _BIND_MW and window._number == self.remote_rkey:
+            window._rkey = self.rkey
 
     def __str__(self) -> str:
         return lines(

@@ -12,7 +12,7 @@ from softhca.verbs.cq import CQ
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr, QPRateLimitAttr
 from softhca.verbs.wr import RecvWR, SendWR
 
 RC, UC, UD = e.IBV_QPT_RC, e.IBV_QPT_UC, e.IBV_QPT_UD
@@ -90,7 +90,6 @@ def test_in_rts_these_attributes_can_be_changed(verbs_pair, bit: int, name: str,
         (e.IBV_QP_SQ_PSN, "sq_psn", 7),
         (e.IBV_QP_QKEY, "qkey", 7),
         (e.IBV_QP_CAP, "cap", QPCap()),
-        (e.IBV_QP_RATE_LIMIT, "rate_limit", 7),
         (e.IBV_QP_TIMEOUT, "timeout", 7),
         (e.IBV_QP_PORT, "port_num", 1),
     ],
@@ -104,6 +103,23 @@ def test_in_rts_the_others_are_einval_and_change_nothing(verbs_pair, bit: int, n
     if name != "cap":
         assert getattr(client.qp.query(0)[0], name) == getattr(before, name)
     assert client.state() == RTS
+
+
+def test_a_rate_limit_is_accepted_in_rts_and_told(verbs_pair) -> None:
+    client, _ = connected(verbs_pair)
+    attr = QPAttr()
+    attr.rate_limit = 1000
+    client.qp.modify(attr, e.IBV_QP_RATE_LIMIT)
+    assert client.qp.query(0)[0].rate_limit == 1000
+    client.qp.modify_rate_limit(QPRateLimitAttr(rate_limit=7, max_burst_sz=1500, typical_pkt_sz=64))
+    assert (client.qp.query(0)[0].rate_limit, client.state()) == (7, RTS)
+    refused(lambda: client.qp.modify_rate_limit(QPRateLimitAttr(comp_mask=1)), errno.EINVAL)
+    attr.qp_state = e.IBV_QPS_ERR
+    refused(lambda: client.qp.modify(attr, e.IBV_QP_RATE_LIMIT | e.IBV_QP_STATE), errno.EINVAL)
+    assert client.state() == RTS
+    client.qp.modify(attr, e.IBV_QP_STATE)
+    refused(lambda: client.qp.modify_rate_limit(QPRateLimitAttr(rate_limit=9)), errno.EINVAL)
+    refused(lambda: client.qp.modify(attr, e.IBV_QP_RATE_LIMIT), errno.EINVAL)
 
 
 def test_a_datagram_qps_key_can_be_changed(verbs_pair) -> None:
