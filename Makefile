@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 PLAIN := .venv-plain
 SOURCES := pyproject.toml setup.py setup.cfg $(shell find src -name '*.py' -o -name '*.pxd' 2>/dev/null)
-PIP := -m pip install -q --disable-pip-version-check
+PIP := -m pip install -q --disable-pip-version-check --no-compile
+# Modules become bytecode when they are imported, once.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check test-compiled test-interpreted test-tools bench interop mutants campaign clean
 
@@ -13,21 +15,23 @@ demo: $(VENV)/.built
 test: test-tools check test-compiled test-interpreted
 	@cat build/summary-compiled.txt build/summary-interpreted.txt
 
-# As many tests at once as there are processors, those of one file in one process, long files first.
+# Half more tests at once than there are processors (tests/suite_plan.py), those of one file in one process, long
+# files first.
 # Limits of time end what hangs, and grow with the slowness of the machine (tests/machine_speed.py).
 PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
 
 # Compiled modules in $(VENV).  What builds them is there too, and no environment of pip's own, so that the build
-# can be watched; pip finds below build/ what is made already, here and when it is called by hand.
+# can be watched; it makes the wheel that pip unpacks.  What is made already below build/ is found again, here and
+# when pip is called by hand.
 $(VENV)/.built: $(SOURCES)
 	@echo "softhca: an environment in $(VENV), and modules that are compiled once (a minute or two on two processors)"
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	test -x $(VENV)/bin/python || $(PYTHON) release/environment.py $(VENV)
 	@mkdir -p build
-	$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >build/requires.txt
+	$(VENV)/bin/python -c 'import tomllib; said = tomllib.load(open("pyproject.toml", "rb")); print(*said["build-system"]["requires"], *said["project"]["dependencies"], sep="\n")' >build/requires.txt
 	$(VENV)/bin/python $(PIP) -r build/requires.txt
-	SOFTHCA_EXT=require $(VENV)/bin/python setup.py -q build
-	$(VENV)/bin/python -m pip uninstall -q -y softhca
-	SOFTHCA_EXT=require $(VENV)/bin/python $(PIP) --no-build-isolation .
+	rm -rf build/wheel
+	SOFTHCA_EXT=require $(VENV)/bin/python -W 'ignore:setup.py install is deprecated' setup.py -q bdist_wheel --compression stored --dist-dir build/wheel
+	$(VENV)/bin/python $(PIP) --no-deps --no-index --force-reinstall build/wheel/softhca-*.whl
 	touch $@
 
 # And what tests and checks need.
@@ -75,7 +79,7 @@ bench: $(VENV)/.installed $(PLAIN)/.installed
 	$(VENV)/bin/python $(PIP) 'mpi4py>=4,<5' 'matplotlib>=3.8,<4' || echo "mpi4py or matplotlib could not be had: their lines say so"
 	$(VENV)/bin/python benchmarks/performance.py --interpreted $(PLAIN)/bin/python $(BENCH)
 
-# Every scenario with so many seeds, until a rule is broken.  CAMPAIGN="--dask tcp://HOST:8786" …
+# Every scenario with so many seeds, until a rule is broken; those with gates only where g++ compiles them.  CAMPAIGN="--dask tcp://HOST:8786" …
 # First the walk over pageable memory, so many steps, and connections over a bad network, so many seeds.
 CAMPAIGN_SEEDS ?= 10000
 WALK_STEPS ?= 1000000
@@ -84,7 +88,7 @@ campaign: $(VENV)/.installed
 	@mkdir -p build
 	$(VENV)/bin/python tests/driver/paging_walk.py --steps $(WALK_STEPS)
 	$(VENV)/bin/python tests/management/connection_walk.py --seeds 1..$(CONNECTION_SEEDS)
-	$(VENV)/bin/softhca campaign --seeds 1..$(CAMPAIGN_SEEDS) --summary build/campaign.json $(CAMPAIGN)
+	SOFTHCA_GATES=$(if $(shell command -v g++),build/gates) $(VENV)/bin/softhca campaign --seeds 1..$(CAMPAIGN_SEEDS) --summary build/campaign.json $(CAMPAIGN)
 
 # 64 threads, all verbs, objects that any of them may close.  STRESS="--seeds 1..1000", "--seconds 3600" …
 .PHONY: stress
@@ -166,6 +170,20 @@ HARDWARE_CASES ?= 100000
 hardware-proof: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/hardware/rmb_equivalence.py --cases $(HARDWARE_CASES)
 	SOFTHCA_MESSAGE_PROGRAMS=$(HARDWARE_CASES) $(PLAIN)/bin/python -m pytest -q tests/hardware/test_hardware_microcode_receive.py
+
+# Random programs of work requests and packets for the assembled adapter, as compiled gates (g++), against the
+# functional model: as many as fit into so many seconds.
+PROGRAMS ?= 100000
+PROGRAM_SECONDS ?= 300
+.PHONY: hardware-programs
+hardware-programs: $(PLAIN)/.installed
+	$(PLAIN)/bin/python tests/hardware/random_messages.py --programs $(PROGRAMS) --seconds $(PROGRAM_SECONDS)
+
+# The same gates and the software adapter over a link that loses, repeats, delays and spoils packets.
+TALKS ?= 200
+.PHONY: hardware-talks
+hardware-talks: $(PLAIN)/.installed
+	$(PLAIN)/bin/python tests/hardware/lossy_talk.py --seeds $(TALKS) --seconds $(PROGRAM_SECONDS)
 
 # The documents as a site, in build/site; a warning fails it.
 .PHONY: docs

@@ -22,7 +22,6 @@ The library for programs in C (``softhca.native``) is built beside the modules.
 """
 
 import ast
-import contextlib
 import gc
 import multiprocessing
 import multiprocessing.connection
@@ -60,16 +59,18 @@ HOT = {
     "memory": "regions",
     "queues": "completion cqe doorbells ring wqe",
     "runtime": "loop same_host_ring transmitter turn_lock",
-    "sockets": "memory_management stream stream_receiving stream_sending stream_state work_requests",
-    "transport": "acknowledgement datagram execution queue_pair_flow receiving replies requester responder "
-                 "same_host_source scatter segmentation sending unreliable unreliable_receiver window",
+    "sockets": "memory_management stream stream_parts stream_receiving stream_sending stream_state "
+               "work_requests",
+    "transport": "acknowledgement datagram execution executor queue_pair_flow receiving replies requester "
+                 "responder same_host_source scatter segmentation sending unreliable unreliable_receiver "
+                 "window",
     "wire": "arriving build burst icrc packet_view psn",
 }
 WARM = {
     "adapter": "admission timers",
+    "driver": "poll_back_off",
     "fabric.switching": "arbitration credits end_node events packet port switch transmit_queues",
-    "runtime": "doorbell_batching poll_back_off processor sleeper",
-    "sockets": "poll_budget",
+    "runtime": "doorbell_batching processor sleeper",
     "transport": "retry xrc",
 }
 SHARED = "softhca._cyutility"
@@ -80,7 +81,6 @@ DIRECTIVES = {"language_level": 3, "boundscheck": BOUNDSCHECK, "wraparound": Fal
 UNTYPED = "# cython: annotation_typing=False\n"
 CONSTANTS = {"softhca_layout": SOURCE / "softhca" / "queues" / "layout.py",
              "softhca_bits": SOURCE / "softhca" / "memory" / "bits.py"}
-MODULES_A_COLLECTION = 16  # garbage of a module is 5 MB
 MODE = os.environ.get("SOFTHCA_EXT", "require")
 if MODE not in ("require", "skip"):
     sys.exit(f"SOFTHCA_EXT={MODE!r}: expected 'require' or 'skip'")
@@ -119,6 +119,14 @@ class BuildModules(build_ext):
     are processors, the largest first, so that all are busy until the end; a line tells of each that is made.
     What is newer than all that it is made of, and was made with the same words, stays as it is."""
 
+    context = None
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            finish_library()
+
     def build_extensions(self) -> None:
         self.check_extensions_list(self.extensions)
         # setuptools takes relative paths only
@@ -143,57 +151,100 @@ class BuildModules(build_ext):
         for extension in self.extensions:
             extension.note = Path(self.build_temp) / "words" / extension.name
             write_changed(extension.note, " ".join(extension.extra_compile_args))
-            if extension.name == SHARED:
-                extension.sources = [str(shared_utilities(self.directory))]
-            else:
+            if extension.name != SHARED:
                 body = Path(extension.sources[0])
                 extension.body = compiler_copy(body, pxd_of(extension), self.directory / "unhinted")
-        self.cythonize([])  # makes the tree of dependencies that all processes use
+        self.cythonize([])
+        tree = Dependencies.create_dependency_tree()  # all processes use it, and what it has read
+        for extension in self.extensions:
+            if extension.name != SHARED:
+                tree.all_dependencies(str(extension.body))
         # Cython looks by itself whether C is of its own version, and pip has a new copy of Cython each time.
-        theirs, tree = os.path.dirname(Cython.__file__), Dependencies._dep_tree
-        age = tree.timestamp
+        theirs, age = os.path.dirname(Cython.__file__), tree.timestamp
         tree.timestamp = lambda path: 0 if path.startswith(theirs) else age(path)
+        if any(self.translates(extension, tree) for extension in self.extensions if extension.name != SHARED):
+            self.declare()
+
+    def translates(self, extension, tree) -> bool:
+        """Whether something is newer than the C of this extension."""
+        beside = extension.body.with_suffix(".c")
+        made = self.directory / beside if str(extension.body) == extension.sources[0] else beside
+        return not made.exists() or made.stat().st_mtime < tree.newest_dependency(str(extension.body))[0]
 
     def made_in_parallel(self):
-        """Each extension as soon as it is made."""
-        fork = multiprocessing.get_context("fork")  # what is imported and what is set here is there too
-        waiting, workers, failed = iter(range(len(self.extensions))), {}, False
-        for _ in range(min(available_processors(), len(self.extensions))):
-            here, there = fork.Pipe()
-            process = fork.Process(target=self.work, args=(there, [*workers, here]))
-            process.start()
-            there.close()
-            workers[here] = process
-            here.send(next(waiting, None))
-        while workers:
-            for pipe in multiprocessing.connection.wait(list(workers)):
-                try:
-                    made = pipe.recv()
-                except EOFError:  # the worker has ended
-                    process = workers.pop(pipe)
-                    process.join()
-                    failed |= process.exitcode != 0
-                    continue
-                pipe.send(None if failed else next(waiting, None))
-                yield self.extensions[made]
+        """Each extension as soon as it is made, in a process of its own: what is imported, set and declared
+        here is there too, and what its translation leaves behind ends with it."""
+        fork = multiprocessing.get_context("fork")
+        waiting, running, failed = iter(self.extensions), {}, False
+        while True:
+            while not failed and len(running) < available_processors():
+                if (extension := next(waiting, None)) is None:
+                    break
+                process = fork.Process(target=self.make, args=(extension,), daemon=True)
+                process.start()
+                running[process.sentinel] = process, extension
+            if not running:
+                break
+            for sentinel in multiprocessing.connection.wait(list(running)):
+                process, extension = running.pop(sentinel)
+                process.join()
+                if process.exitcode:
+                    failed = True
+                else:
+                    yield extension
         if failed:
             sys.exit("softhca: a module could not be compiled; what is wrong stands above")
 
-    def work(self, pipe, others: list) -> None:
-        """Make one after another of those that the pipe names by their places, and say when each is made."""
-        for other in others:  # so that the end of the process that builds is seen
-            other.close()
+    def make(self, extension) -> None:
         # Collecting garbage was 40 % of the time from Python to C: trees of a module are many small objects.
-        # Left alone they take 5 MB a module.
         gc.disable()
-        made = 0
-        with contextlib.suppress(EOFError):
-            while (place := pipe.recv()) is not None:
-                self.build_extension(self.translated(self.extensions[place]))
-                pipe.send(place)
-                made += 1
-                if made % MODULES_A_COLLECTION == 0:
-                    gc.collect()
+        self.build_extension(self.translated(extension))
+
+    def declare(self) -> None:
+        """Let Cython read the declarations of all modules once, before processes part that translate them.
+        Reading them anew for each, as most cimport most at last, was more than half of the time from Python
+        to C."""
+        from Cython.Compiler import Errors, Main
+
+        contexts, usual = [], Main.Context.from_options
+
+        def noted(options):
+            contexts.append(usual(options))
+            return contexts[-1]
+
+        Main.Context.from_options = noted
+        self.cythonize([])
+        Main.Context.from_options = usual
+        context = contexts[-1]
+        Errors.init_thread()
+        for extension in self.extensions:
+            if extension.name != SHARED:
+                context.find_module(extension.name)
+        self.context = None if Errors.get_errors_count() else context
+
+    def with_declarations(self, extension) -> None:
+        """Let Cython translate this extension, and nothing else in this process, with what is declared
+        already.  Of code in declarations, and of functions, it gets what those it needs have and name."""
+        from Cython.Build.Dependencies import create_dependency_tree
+        from Cython.Compiler import Main
+
+        dependencies = create_dependency_tree().all_dependencies(extension.sources[0])
+        needed = {os.path.realpath(path) for path in dependencies}
+        named = set()
+        for name in list(self.context.pxds):
+            path = os.path.realpath(SOURCE.joinpath(*name.split(".")).with_suffix(".pxd"))
+            if name == extension.name or path in needed:
+                named |= functions_cimported(Path(path))
+            elif name.startswith("softhca."):
+                del self.context.pxds[name]
+        if not any("[::1]" in Path(path).read_text() for path in (*dependencies, extension.sources[0])):
+            self.context.utility_pxds = {}  # of memoryviews
+        for scope in [scope for _, scope in self.context.pxds.values()]:
+            if scope.qualified_name != extension.name:
+                for entry in scope.cfunc_entries:
+                    if entry.visibility == "private" and entry.defined_in_pxd:
+                        entry.used = (scope.qualified_name, entry.name) in named
+        Main.Context.from_options = lambda options: self.context
 
     def made_at(self, extension) -> int:
         path = Path(self.get_ext_fullpath(extension.name))
@@ -202,9 +253,13 @@ class BuildModules(build_ext):
     def translated(self, extension):
         """The same extension, of C."""
         made = extension
-        if extension.name != SHARED:
+        if extension.name == SHARED:
+            extension.sources = [str(shared_utilities(self.directory))]
+        else:
             in_place = str(extension.body) == extension.sources[0]  # of a copy, C stands beside it
             extension.sources = [str(extension.body)]
+            if self.context:
+                self.with_declarations(extension)
             [made] = self.cythonize([extension], str(self.directory) if in_place else None)
             made._needs_stub = extension._needs_stub
         made.depends = [str(extension.note)]
@@ -224,7 +279,9 @@ class BuildSources(build_py):
 
     def run(self) -> None:
         super().run()
-        build_library(self.library())
+        begin_library(self.library())
+        if not self.distribution.ext_modules:
+            finish_library()
         package = Path(self.build_lib) / "softhca"
         if self.editable_mode or os.environ.get("SOFTHCA_ONLY") or not package.exists():
             return
@@ -243,9 +300,12 @@ class BuildSources(build_py):
         return [*super().get_outputs(include_bytecode), *(str(each) for each in made if each.exists())]
 
 
-def build_library(target: Path) -> None:
-    """Build the library for programs in C, unless it is newer than what it is made of.  A build of plain
-    Python has none."""
+LIBRARY: list[subprocess.Popen] = []
+
+
+def begin_library(target: Path) -> None:
+    """Begin to build the library for programs in C, beside the modules, unless it is newer than what it is
+    made of.  A build of plain Python has none."""
     if MODE == "skip" or os.environ.get("SOFTHCA_ONLY"):
         return
     package = SOURCE / "softhca"
@@ -255,8 +315,14 @@ def build_library(target: Path) -> None:
         return
     found = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", "softhca.native.build", str(target)]
-    if subprocess.run(command, env={**os.environ, "PYTHONPATH": found}).returncode:
-        sys.exit("softhca: the library for programs in C could not be built; what is wrong stands above")
+    LIBRARY.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": found}))
+
+
+def finish_library() -> None:
+    """Wait until the library is there."""
+    while LIBRARY:
+        if LIBRARY.pop().wait():
+            sys.exit("softhca: the library for programs in C could not be built; what is wrong stands above")
 
 
 def available_processors() -> int:
@@ -265,6 +331,14 @@ def available_processors() -> int:
 
 def pxd_of(extension) -> Path:
     return SOURCE.joinpath(*extension.name.split(".")).with_suffix(".pxd")
+
+
+def functions_cimported(pxd: Path) -> set:
+    """What a ``.pxd`` cimports by name: pairs of a module's name and a name of it."""
+    found = set()
+    for module, names in re.findall(r"^from ([\w.]+) cimport (\([^)]*\)|.*)", pxd.read_text(), re.MULTILINE):
+        found |= {(module, name.split()[0]) for name in names.strip("()").split(",") if name.strip()}
+    return found
 
 
 def forget_other_directives(directory: Path) -> None:

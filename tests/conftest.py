@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from suite_plan import LONG, TESTS
+from suite_plan import LONG, TESTS, pair_modes, places_of_tests, workers_of
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
@@ -37,10 +37,25 @@ DEFAULT_BUFFER_BYTES = 212_992
 """What Linux gives a process without privilege: the size that every rule about loss must bear."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Of workers that all read the whole suite, each begins elsewhere: what one has read, another then finds
+    as bytecode.  Making that of a test's source takes three times as long as all the rest of reading it.
+    """
+    said = getattr(config, "workerinput", None)
+    if said is not None and config.args == config.getini("testpaths"):
+        config.args = places_of_tests(int(said["workerid"].removeprefix("gw")), said["workercount"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What ``-n auto`` means."""
+    return workers_of(len(os.sched_getaffinity(0)))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest; the rest keeps its order."""
+    """Begin with what takes longest, and go on by name, in whatever order files were read."""
     ranks = {TESTS / name: rank for rank, name in enumerate(LONG)}
-    items.sort(key=lambda item: ranks.get(item.path, len(LONG)))
+    items.sort(key=lambda item: (ranks.get(item.path, len(LONG)), str(item.path)))
 
 
 def _loopback_addresses() -> Iterator[str]:
@@ -123,11 +138,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     address for these.
     """
     if "verbs_pair" in metafunc.fixturenames:
-        modes = ["embedded", "process", "same_host"]
         own = inspect.signature(metafunc.function).parameters
-        if metafunc.definition.path.parent.name == "suite" and "loopback_address" not in own:
-            modes.append("virtual")
-        metafunc.parametrize("verbs_pair", modes, indirect=True)
+        suite = metafunc.definition.path.parent.name == "suite"
+        metafunc.parametrize("verbs_pair", pair_modes(suite, "loopback_address" in own), indirect=True)
 
 
 NAMES = ("pair0", "pair1")

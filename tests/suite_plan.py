@@ -1,4 +1,4 @@
-"""The two runs of the whole suite: what begins first, and what one of them leaves out.
+"""The two runs of the whole suite: who reads what first, what begins first, and what one of them leaves out.
 
 The suite runs with compiled modules and again interpreted.  What can't differ, or what the interpreted run
 holds by other tests already, runs once, compiled.  ``ONCE`` names it, with why, and with the tests that both
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,7 @@ ONCE = (
             "benchmarks/test_benchmarks_sockets.py",
             "docs/test_docs_blocks.py",
             "test_compiler_copy.py",
+            "test_environment.py",
             "testing/test_testing_imports.py",
         ),
         ("adapter/test_adapter_rd.py", "verbs/test_verbs_examples.py"),
@@ -63,8 +65,9 @@ ONCE = (
         ("adapter/test_adapter_windows.py", "driver/test_driver_posting.py", "wire/test_wire_headers.py"),
     ),
     Once(
-        "The tool breaks copies of the source and runs these interpreted, whatever runs the tool.",
-        ("mutants/test_mutants_tool.py",),
+        "The tools break copies of the source and run these interpreted, whatever runs the tools.",
+        ("conformance/test_conformance_mutants.py", "mutants/test_mutants_tool.py"),
+        ("conformance/test_conformance_checks.py",),
     ),
     Once(
         "Most of what runs is the guests' kernel; what they hold our adapter against is held without them by"
@@ -120,6 +123,12 @@ ONCE = (
         ("verbs/suite/test_suite_qp.py", "verbs/suite/test_suite_rdma.py"),
     ),
     Once(
+        "Congestion at Ethernet switches in virtual time: how fair shares are, and what the oracle notices."
+        " Both runs have the same worlds with their digests, and the adapter's answer to marks.",
+        ("simulation/test_simulation_contest.py", "simulation/test_simulation_ethernet.py"),
+        ("adapter/test_adapter_congestion.py", "simulation/test_simulation_worlds.py"),
+    ),
+    Once(
         "Kills and missing means while processes start and end: plain Python and the kernel's doing; what"
         " the living then exchange, both runs hold.",
         ("chaos/test_chaos_sample.py", "runtime/test_runtime_open_fails.py"),
@@ -164,10 +173,47 @@ LONG = (
     "simulation/test_simulation_mailboxes.py",
     "runtime/test_runtime_same_host.py",
     "runtime/test_runtime_shared_device.py",
+    "sockets/test_sockets_faults.py",
     "sockets/test_sockets_cpython.py",
+    "sockets/test_sockets_scarce.py",
     "driver/test_driver_connections.py",
+    "verbs/test_verbs_cmid.py",
+    "model/test_model_life.py",
 )
 """Files that take longest, to be begun first, so that no processor is left alone with one at the end."""
+
+
+def workers_of(processors: int) -> int:
+    """How many workers run the tests: half more than there are processors, as a fifth of a worker's time is
+    waiting, for programs that begin and for timers of connections."""
+    return (3 * processors + 1) // 2
+
+
+def places_of_tests(worker: int, workers: int) -> list[str]:
+    """Folders and files of all tests, in the order in which this worker reads them."""
+    places = sorted({TESTS / path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+    start = len(places) * worker // workers
+    return [str(path) for path in places[start:] + places[:start]]
+
+
+def random_inputs(count: int) -> int:
+    """Of ``count`` random inputs, as many as this run makes: the interpreted one a fourth, for which it takes
+    as long as the compiled one for all."""
+    return max(1, count // 4) if os.environ.get("SOFTHCA_EXPECT") == "interpreted" else count
+
+
+def pair_modes(suite: bool, programs: bool) -> list[str]:
+    """Where the adapters of two devices live, in turn, for tests of the suite of the verbs (``suite``) and
+    others; ``programs``: the test starts some, which cannot live in virtual time.  The interpreted run leaves
+    the suite out with adapters embedded: what these run, the adapters of a process run and those that share
+    memory, which are embedded as well.
+    """
+    modes = ["embedded", "process", "same_host"]
+    if suite and not programs:
+        modes.append("virtual")
+        if os.environ.get("SOFTHCA_EXPECT") == "interpreted":
+            modes.remove("embedded")
+    return modes
 
 
 def left_out() -> list[Path]:

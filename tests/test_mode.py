@@ -76,6 +76,40 @@ def test_files_that_begin_first_are_there() -> None:
     assert all((suite_plan.TESTS / name).exists() for name in suite_plan.LONG)
 
 
+@pytest.mark.parametrize(("expected", "count"), [("compiled", 45), ("interpreted", 11), (None, 45)])
+def test_the_interpreted_run_makes_a_fourth_of_the_random_inputs(
+    monkeypatch: pytest.MonkeyPatch, expected: str | None, count: int
+) -> None:
+    monkeypatch.delenv("SOFTHCA_EXPECT", raising=False)
+    if expected:
+        monkeypatch.setenv("SOFTHCA_EXPECT", expected)
+    assert suite_plan.random_inputs(45) == count
+    assert suite_plan.random_inputs(1) == 1
+
+
+def test_the_interpreted_run_has_three_modes_of_the_verbs_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    three, four = ["embedded", "process", "same_host"], ["embedded", "process", "same_host", "virtual"]
+    for expected, modes in (("compiled", four), ("interpreted", four[1:])):
+        monkeypatch.setenv("SOFTHCA_EXPECT", expected)
+        assert suite_plan.pair_modes(True, False) == modes
+        assert suite_plan.pair_modes(True, True) == suite_plan.pair_modes(False, False) == three
+
+
+def test_all_processors_have_work_while_some_workers_wait(pytestconfig: pytest.Config) -> None:
+    assert [suite_plan.workers_of(processors) for processors in (1, 2, 3, 4)] == [2, 3, 5, 6]
+    said = pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig)
+    assert said == suite_plan.workers_of(len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_workers_read_the_same_tests_and_each_begins_elsewhere(workers: int) -> None:
+    read = [suite_plan.places_of_tests(worker, workers) for worker in range(workers)]
+    assert len({places[0] for places in read}) == workers
+    assert len({tuple(sorted(places)) for places in read}) == 1
+    for path in suite_plan.TESTS.rglob("test_*.py"):
+        assert sum(path.is_relative_to(place) for place in read[0]) == 1
+
+
 def test_imports_of_a_folder_s_conftest_count() -> None:
     """Fixtures bring hot modules to tests that import none."""
     assert suite_plan.hot_modules_of(suite_plan.TESTS / "replay" / "test_replay_list.py")
