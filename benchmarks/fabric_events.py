@@ -46,7 +46,7 @@ class Load:
         count = len(self.hosts)
         for step in range(packets):
             for place, (node, lid) in enumerate(self.hosts):
-                goal = self.hosts[(place + 1 + step) % count][1]
+                goal = self.hosts[(place + 1 + step % (count - 1)) % count][1]  # never itself
                 fabric.send(node, Packet(lid, goal, PACKET_BYTES))
         self.arrived = 0
         start = time.process_time()

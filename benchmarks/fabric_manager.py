@@ -2,7 +2,8 @@
 
 ``python benchmarks/fabric_manager.py [--radix 16] [--rounds 3] [--json FILE]`` needs Debian's opensm and
 ibsim-utils.  Measured is from OpenSM's first line to SUBNET UP in its own log, with an empty cache each time.
-Our own manager's time on the same fabric (`softhca fabric discover`, no socket between) stands beside them.
+Our own manager's time on the same fabric (`softhca fabric discover`, no socket between) stands beside them,
+and how many events a second of processor time its switches simulate with packets between all hosts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
+from fabric_events import Load
+
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.topology import LinkSpeed
 from softhca.fabric.topology_file import write_ibnetdiscover
@@ -28,6 +31,8 @@ LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"))),
 SEARCH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 _LINE = re.compile(r"^(\w{3} \d\d \d\d:\d\d:\d\d) (\d{6}) ")
 LIMIT_S = 600
+PACKETS = 8
+"""Of each host, for the events."""
 
 
 def moment(line: str) -> datetime:
@@ -88,6 +93,8 @@ def measure(radix: int, rounds: int) -> dict[str, object]:
     ours: list[float] = []
     theirs: list[float] = []
     own: list[float] = []
+    rates: list[float] = []
+    load = Load(topology)
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         file = folder / "fabric.topo"
@@ -111,9 +118,12 @@ def measure(radix: int, rounds: int) -> dict[str, object]:
                 capture_output=True, text=True, timeout=LIMIT_S, check=True,
             )  # fmt: skip
             own.append(json.loads(told.stdout)["steps"][0]["seconds"])
+            events, spent_s = load.run(PACKETS)
+            rates.append(round(events / spent_s))
     return {
         "hosts": len(topology.end_nodes), "switches": len(topology.switches), "rounds": rounds,
         "opensm_on_softhca_s": ours, "opensm_on_ibsim_s": theirs, "own_manager_s": own,
+        "events_per_s": rates,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
     }  # fmt: skip
 
