@@ -9,6 +9,8 @@ from pathlib import Path
 
 FOREIGN = re.compile(r"^(?:[ab]/)?(?:.*?src/)?softhca/|^[ab]/(?=[a-z]+/)")
 JUDGES = "simulation/"
+SUFFIXES = (".py", ".asm")
+"""Modules, and microcode, which is assembled where it is loaded."""
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
@@ -135,7 +137,7 @@ class Source:
     def text(self, file: str) -> str:
         """The original text of a file; MutantError when there is none."""
         path = self.original / "softhca" / file
-        if not path.is_file() or path.suffix != ".py":
+        if not path.is_file() or path.suffix not in SUFFIXES:
             raise MutantError(f"there is no module softhca/{file}")
         return path.read_text()
 
@@ -159,6 +161,8 @@ class Source:
         for file, text in texts.items():
             if text == self.text(file):
                 raise MutantError(f"{file}: nothing changes")
+            if not file.endswith(".py"):
+                continue
             try:
                 compile(text, file, "exec")
             except SyntaxError as error:

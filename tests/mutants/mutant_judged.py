@@ -11,9 +11,11 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
+from mutant_hardware import HARDWARE
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
 from mutant_storage import STORAGE
+from mutant_uniform import UNIFORM
 
 REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
@@ -236,6 +238,10 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a resize brings dropped completions back, or takes later ones away"), "driver/test_driver_posting.py"),
     (m("refusal-without-reason", "adapter/commands.py", "command.command, code, reply, reason)", "command.command, code, reply)",
        "a refused command says nothing but an errno"), "adapter/test_adapter_refusals.py"),
+    (m("refusal-without-attribute", "adapter/engine.py", 'f"{name} = {number}: the adapter has ports 1…{len(self.ports)}"', 'f"there is no port {number}"',
+       "a refusal does not say which attribute is wrong"), "adapter/test_adapter_refusal_table.py"),
+    (m("refusal-of-another-attribute", "adapter/path_migration.py", 'adapter.port_of(number, "alt_port_num")', "adapter.port_of(number)",
+       "a refusal names an attribute that is right"), "adapter/test_adapter_path_migration.py"),
     (m("closes-at-the-end-of-the-process", "verbs/base.py", "        if not self._open or sys.is_finalizing():\n", "        if not self._open:\n",
        "a program that ends waits for ever for a lock of a thread that is gone"), "verbs/test_verbs_examples.py"),
     (m("credits-one-too-many", "fabric/switching/credits.py", "(limit - sent - blocks) & COUNT_MASK", "(limit - sent - blocks + 1) & COUNT_MASK",
@@ -258,8 +264,14 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a device is closed while identifiers that requests have made are on it"), "driver/test_driver_rdmacm_devices.py"),
     (m("device-in-use-hides-others", "driver/rdmacm/local_devices.py", "                        otherwise = error\n                        continue\n", "                        raise error\n",
        "a device that another process has keeps identifiers from all other devices"), "driver/test_driver_rdmacm_devices.py"),
-    (m("request-without-addresses", "driver/rdmacm/listening.py", "if header is None or not header.known or not self._is_for(header, place):", "if header is None:",
+    (m("request-without-addresses", "driver/rdmacm/listening.py", "header.known and self._is_for(header, place)\n", "True\n",
        "a listener at one address takes requests to others"), "driver/test_driver_rdmacm_listening.py"),
+    (m("native-request-of-any-partition", "driver/rdmacm/listening.py", "(place.is_native and index_of(place, event.pkey) < 0)", "False",
+       "a request of a partition that the port is not in becomes a connection that carries nothing"), "driver/test_driver_rdmacm_listening.py"),
+    (m("native-way-back-without-lid", "driver/rdmacm/queue_pairs.py", "            dlid=path.lid,\n", "",
+       "who was asked by a native link answers nobody"), "driver/test_driver_rdmacm_listening.py"),
+    (m("route-record-not-looked-at", "driver/rdmacm/routes.py", "    if found.status:\n", "    if False:\n",
+       "what subnet administration refuses is taken for a route"), "driver/test_driver_rdmacm_routes.py"),
     (m("reused-port-may-listen", "driver/rdmacm/port_numbers.py", "    if one.reuse and other.reuse and not one.listens and not other.listens:", "    if one.reuse and other.reuse:",
        "two identifiers listen at one port"), "driver/test_driver_rdmacm_tables.py"),
     (m("goodbye-not-answered", "driver/rdmacm/connecting.py", "                self._said_goodbye = not closing  # else it has been answered\n", "                self._said_goodbye = False\n",
@@ -336,7 +348,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a request that was lost is not sent again"), "management/test_management_cm.py"),
     (m("cm-second-dreq-not-answered", CM_STATES, "    (TIMEWAIT, DREQ): (TIMEWAIT, (SEND_DREP,)),\n", "",
        "a peer whose DREP was lost asks until it gives up"), "management/test_management_cm.py"),
-    (m("cm-established-still-waits", CM_STATES, "    (REP_SENT, RTU): (ESTABLISHED, (STOP, TELL)),", "    (REP_SENT, RTU): (ESTABLISHED, (TELL,)),",
+    (m("cm-established-still-waits", CM_STATES, "    (REP_SENT, RTU): (ESTABLISHED, (STOP, REPORT)),", "    (REP_SENT, RTU): (ESTABLISHED, (REPORT,)),",
        "a reply is sent again although RTU has come"), "management/test_management_cm_table.py"),
     (m("cm-numbers-come-again", CM_TABLES, "            if number and number not in self._elements:", "            if number:",
        "two connections get one number"), "management/test_management_cm.py"),
@@ -349,11 +361,13 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *FABRIC,
     *FABRIC_AGENTS,
     *CONGESTION,
+    *UNIFORM,
     *DRIVER,
     *RUNTIME,
     *SOCKETS,
     *CONNECTED,
     *STORAGE,
+    *HARDWARE,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

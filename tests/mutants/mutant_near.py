@@ -29,6 +29,7 @@ TESTS = (
     "runtime/test_runtime_same_host.py",
     "runtime/test_runtime_same_host_ports.py",
     "runtime/test_runtime_same_host_automatic.py",
+    "runtime/test_runtime_loopback.py",
     "adapter/test_adapter_flood.py",
 )
 TEST_LIMIT_S = 60
@@ -41,6 +42,7 @@ ARENA = "memory/shared_arena.py"
 LAYOUT = "memory/shared_layout.py"
 SOURCE = "transport/same_host_source.py"
 EXECUTOR = "transport/same_host.py"
+LOOPBACK = "transport/loopback.py"
 SHARING = "transport/same_host_sharing.py"
 SHARED = "runtime/same_host.py"
 PACKET_RING = "runtime/same_host_ring.py"
@@ -149,6 +151,28 @@ NEAR = (
       "packets wait in the ring of one that sleeps"),
     m("near-ring-believed", PACKET_RING, "stride == 0 or stride > length:", "stride > length:",
       "a burst without a stride is taken from a peer"),
+    m("loopback-of-anybody", LOOPBACK, " or peer.dest_qp != own.number:", ":",
+      "a queue pair that is connected to another one takes what is meant for that"),
+    m("loopback-addresses-not-compared", LOOPBACK, "return own.destination == peer.source and peer.destination == own.source", "return True",
+      "a queue pair whose peer has another address is reached"),
+    m("loopback-state-ignored", LOOPBACK, "        if peer.state != _RTR and peer.state != _RTS and peer.state != _SQD:\n            return False\n", "",
+      "memory of a queue pair in error is written"),
+    m("loopback-rights-ignored", LOOPBACK, "if not granted & right:", "if not granted:",
+      "a region's rights are enough, whatever the queue pair gives"),
+    m("loopback-answers-without-resources", LOOPBACK, "peer.access & _REMOTE if peer.max_dest_rd_atomic else peer.access & _REMOTE_WRITE", "peer.access & _REMOTE",
+      "a queue pair that keeps no resources answers READs"),
+    m("loopback-p-keys-ignored", LOOPBACK, "if (peer.pkey ^ own.pkey) & 0x7FFF or not (peer.pkey | own.pkey) & 0x8000:", "if False:",
+      "partitions reach each other within an adapter"),
+    m("loopback-range-of-the-first-byte", LOOPBACK, "request.work.remote_va, request.length_bytes, right,", "request.work.remote_va, 1, right,",
+      "what begins inside a region may end outside"),
+    m("loopback-connection-not-told", LOOPBACK, "            self._peer.establish()\n", "            pass\n",
+      "a peer in RTR is never told of its connection"),
+    m("loopback-completes-before-the-copy", LOOPBACK, "            done += piece\n", "            done = request.length_bytes\n",
+      "a request completes when its first piece is copied"),
+    m("loopback-stopped-access-ignored", LOOPBACK, "return not environment.regions.tpt.stopped and environment", "return environment",
+      "stopped data access stops no loopback"),
+    m("loopback-unaligned-atomic", LOOPBACK, "        if request.work.remote_va & 7:\n            return False\n", "",
+      "an atomic operation on bytes that are not aligned is done"),
     m("flood-of-unknown-senders-costs-icrcs", RECEIVE_PATH, "            not local\n            or not receives(queue_pair)\n            or not from_peer(queue_pair, arrival, self._link, self._at.number)\n", "            not local\n",
       "the ICRC of packets is computed before it is known whether anybody here may have them"),
     m("flood-fills-the-table", SOURCES, "if len(self.unconnected) >= self.limit:", "if False:",

@@ -14,14 +14,14 @@ ENTRY = "runtime/process_main.py"
 ENTERED = "runtime/test_runtime_process_main.py"
 
 RUNTIME: tuple[tuple[Mutant, str], ...] = (
-    (m("loop-reply-of-a-guest-awaited", LOOP, "return _SINGLE if self.polled and not self.attached else _SOME", "return _SINGLE if self.polled else _SOME",
-       "an acknowledgement waits for a reply of a guest, whose poll is not seen"), RULES),
-    (m("loop-hosts-served-before-the-ended-go", LOOP, "            self.guests.dismiss_ended()\n            if self.serve_hosts(now):\n                worked = True\n", "            if self.serve_hosts(now):\n                worked = True\n            self.guests.dismiss_ended()\n",
+    (m("loop-reply-of-a-client-awaited", LOOP, "return _SINGLE if self.polled and not self.attached else _SOME", "return _SINGLE if self.polled else _SOME",
+       "an acknowledgement waits for a reply of a client, whose poll is not seen"), RULES),
+    (m("loop-hosts-served-before-the-ended-go", LOOP, "            self.clients.dismiss_ended()\n            if self.serve_hosts(now):\n                worked = True\n", "            if self.serve_hosts(now):\n                worked = True\n            self.clients.dismiss_ended()\n",
        "a round works in the memory of a process that has ended"), RULES),
     (m("loop-ring-overtakes-the-link", LOOP, "            receiver.fresh = False\n            self.drain(port, now)\n", "            receiver.fresh = False\n",
        "the first burst of a ring overtakes what its peer has sent by the link"), RULES),
-    (m("loop-guests-not-told-by-a-kick", LOOP, "        if self.attached:\n            self.guests.notify()\n        self.sleeper.settle", "        self.sleeper.settle",
-       "events for guests wait until somebody gives a round"), RULES),
+    (m("loop-clients-not-told-by-a-kick", LOOP, "        if self.attached:\n            self.clients.notify()\n        self.sleeper.settle", "        self.sleeper.settle",
+       "events for clients wait until somebody gives a round"), RULES),
     (m("loop-round-of-a-closed-adapter", LOOP, "            if self.dead:  # it was closed while the lock was waited for\n                return False\n", "",
        "a poll that has waited for the lock gives a round to an adapter that was closed meanwhile"), RULES),
     (m("loop-engine-asked-after-it-failed", LOOP, "            self.polled = False\n            if not self.dead:\n                self.settle()", "            self.polled = False\n            self.settle()",

@@ -46,11 +46,11 @@ def confirm() -> None:
 
 def worlds_of(words: list[str]) -> Iterator[tuple[str, int]]:
     """The worlds asked for; a campaign's in its own order."""
-    from softhca.simulation.scenarios import SCENARIOS
+    from softhca.simulation.scenarios import QUICK
 
     if words[0] == "campaign":
         seeds = range(int(words[1]), int(words[2]) + 1)
-        yield from ((name, seed) for seed, name in itertools.product(seeds, words[3:] or SCENARIOS))
+        yield from ((name, seed) for seed, name in itertools.product(seeds, words[3:] or QUICK))
         return
     for word in words[1:]:
         name, _, seed = word.rpartition(":")

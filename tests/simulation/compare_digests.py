@@ -21,10 +21,10 @@ from pathlib import Path
 WORLDS = """
 import sys
 from softhca.simulation.runner import run_world
-from softhca.simulation.scenarios import SCENARIOS
+from softhca.simulation.scenarios import QUICK
 first, last, *names = sys.argv[1:]
-for name in names or SCENARIOS:
-    for seed in range(int(first), int(last) + 1) if name in SCENARIOS else ():
+for name in names or QUICK:
+    for seed in range(int(first), int(last) + 1) if name in QUICK else ():
         outcome = run_world(name, seed)
         print(name, seed, outcome.digest, len(outcome.violations), flush=True)
 """

@@ -19,7 +19,7 @@ from softhca.simulation.minimise import command_for, describe, minimise
 from softhca.simulation.oracle import Violation
 from softhca.simulation.program import RECEIVE_BIT
 from softhca.simulation.runner import run_world
-from softhca.simulation.scenarios import SCENARIOS
+from softhca.simulation.scenarios import QUICK
 
 EVERYTHING = (
     "loss=5%,duplicate=5%,reorder=5%,corrupt=5%,truncate=5%,jitter=2us,burst=1%,bandwidth=1GB/s,"
@@ -42,7 +42,7 @@ def words(decisions):
 # taking down and repeating
 
 
-WORLDS = [*((name, "") for name in SCENARIOS), ("rc-corrupt", EVERYTHING)]
+WORLDS = [*((name, "") for name in QUICK), ("rc-corrupt", EVERYTHING)]
 
 
 @pytest.mark.parametrize(("name", "faults"), WORLDS)

@@ -87,6 +87,8 @@ class Node:
         if self.world.window_bytes:
             config = replace(config, window_bytes=self.world.window_bytes)
             overhead = _overhead_when_cut
+        if self.world.uniform is not None:
+            config = replace(config, uniform_bursts=self.world.uniform)
         if self.world.dcqcn is not None:
             config = replace(config, congestion=self.world.dcqcn)
         engine = self.engine = _new_engine(

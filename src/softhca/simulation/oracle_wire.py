@@ -155,11 +155,19 @@ class WireOracle:
             self._datagrams = DatagramOracle(self.report)
         self._datagrams.connect(one, other, psn, mtu_bytes)
 
-    def connect(self, one: Key, other: Key, service: int, terms: Terms, qkey: int = 0) -> None:
-        """Queue pair ``one`` talks to ``other``, both as (adapter, queue pair); each tells of itself."""
+    def connect(
+        self, one: Key, other: Key, service: int, terms: Terms, qkey: int = 0, prompt: bool = True
+    ) -> None:
+        """Queue pair ``one`` talks to ``other``, both as (adapter, queue pair); each tells of itself.
+
+        Of one that is not ``prompt``, so that it has not seen all that has come, only the packets are judged
+        that its peer may be sent.
+        """
         end = self._ends[_number_of(one)] = End(one, service, other, terms.name, qkey)
         for known in self._ends.values():
             known.other = None
+        if not prompt:
+            return
         if service != RC:
             end.unreliable = Unreliable(terms, self.report, service)
             return

@@ -22,11 +22,11 @@ from softhca.driver.connections import (
     CM_REPLIED,
     CM_REQUEST,
     CM_UNREACHABLE,
+    CmAlternatePath,
     CmChannel,
     CmEvent,
     CmPath,
     CmQueuePair,
-    CmWay,
 )
 from softhca.management.cm.messages import APR_IS_CURRENT
 from softhca.simulation.conditions import TIMEOUT
@@ -91,14 +91,14 @@ class ProposingEnd(MigratingEnd):
         if self.proposes and self.established:
             self.program.channel.load_path(self.id, self.way(port_number))
 
-    def way(self, port_number: int) -> CmWay:
+    def way(self, port_number: int) -> CmAlternatePath:
         """From a port to the same one of the peer's adapter."""
         devices = self.program.device, self.peer.program.device
         if self.program.node.world.frames.linked:
             own_lid, lid = (each.query_port(port_number)["lid"] for each in devices)
-            return CmWay(bytes(16), bytes(16), own_lid, lid, ack_timeout=TIMEOUT)
+            return CmAlternatePath(bytes(16), bytes(16), own_lid, lid, ack_timeout=TIMEOUT)
         own_gid, gid = (each.query_gid(port_number, 0) for each in devices)
-        return CmWay(own_gid, gid, ack_timeout=TIMEOUT)
+        return CmAlternatePath(own_gid, gid, ack_timeout=TIMEOUT)
 
     def heard_of(self, event: CmEvent) -> None:
         """An event of this connection."""
@@ -137,7 +137,7 @@ class ProposingEnd(MigratingEnd):
         elif event.kind in (CM_REJECTED, CM_UNREACHABLE):
             self.fail(PARTED, f"event {event.kind}, status {event.status}")
 
-    def _is_current(self, way: CmWay) -> bool:
+    def _is_current(self, way: CmAlternatePath) -> bool:
         own = self.way(self.port)
         return way.own_gid == own.own_gid if any(own.own_gid) else way.own_lid == own.own_lid
 

@@ -64,7 +64,7 @@ def find_scenario(name: str) -> Scenario:
         raise ScenarioError(f"unknown scenario {name!r}: expected one of {', '.join(SCENARIOS)}") from None
     absent = missing(scenario)
     if absent:
-        needs = f"{' and '.join(absent)}: pip install 'softhca[fabric]'"
+        needs = f"{' and '.join(absent)}: pip install 'softhca[{scenario.extra}]'"
         raise ScenarioError(f"scenario {name!r} needs {needs}")
     return scenario
 
@@ -89,6 +89,8 @@ def run_world(
     """
     scenario = find_scenario(name)
     suffered = Faults.parse(faults, faults_of(scenario, seed))
+    if suffered.crashes and scenario.gates:
+        raise FaultsError(f"crash: an adapter of {name} is in gates, and none of its adapters dies")
     for crash in suffered.crashes:
         if crash.adapter > scenario.adapters:
             raise FaultsError(f"crash: {name} has the adapters 1…{scenario.adapters}, not {crash.adapter}")
@@ -107,6 +109,7 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
     """Everything that happens in a world."""
     mtu = dice_of(scenario, seed, "mtu").choice(MTUS)
     world.limit_windows(scenario.window_bytes)
+    world.uniform = scenario.uniform
     ethernet = None
     if scenario.ethernet:
         ethernet = world.wire_up(scenario.ethernet, dice_of(scenario, seed, "switches"))
@@ -124,11 +127,13 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.echo()
     if scenario.holds:
         world.hold()
-    settings = [_setting(world, scenario, seed, 1)]
+    settings: list[Any] = [_setting(world, scenario, seed, 1)]
     settings[0].start()
     for crash in world.faults.crashes:
         _plan_crash(world, scenario, seed, settings, crash)
-    if scenario.disks:
+    if scenario.gates:
+        settings[0].play()
+    elif scenario.disks:
         world.run(disk_setting.MAX_EVENTS, disk_setting.LIMIT_NS)
     elif scenario.conversations or scenario.proposes:
         world.run(conversation_setting.MAX_EVENTS, conversation_setting.LIMIT_NS)
@@ -151,14 +156,12 @@ def _live(world: World, scenario: Scenario, seed: int) -> None:
         world.trace.add(world.now, "end", node.number, **node.drops())
 
 
-AnySetting = (
-    Setting | MailboxSetting | ConversationSetting | FailoverSetting | DatagramSetting | StreamSetting
-    | ExchangeSetting | DiskSetting
-)
-
-
-def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> AnySetting:
+def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> Any:
     """What a scenario's programs are."""
+    if scenario.gates:
+        from softhca.simulation.gates_setting import GatesSetting  # Amaranth need not be there
+
+        return GatesSetting(world, scenario, seed, generation)
     if scenario.conversations:
         return ConversationSetting(world, scenario, seed, generation)
     if scenario.datagrams:
@@ -177,7 +180,7 @@ def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> An
 
 
 def _plan_crash(
-    world: World, scenario: Scenario, seed: int, settings: list[AnySetting], crash: Crash
+    world: World, scenario: Scenario, seed: int, settings: list[Any], crash: Crash
 ) -> None:
     """An adapter dies while programs talk; when it has started again, all hosts start new ones."""
     node = world.nodes[crash.adapter]

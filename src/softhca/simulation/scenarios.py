@@ -33,6 +33,7 @@ from softhca.simulation.kinds import (
     WRITE,
     WRITE_IMM,
 )
+from softhca.transport.uniform import UniformBursts
 
 NO_FAULTS = Faults()
 SWAP_OUT, MIGRATE = "swap", "migrate"
@@ -61,6 +62,7 @@ class Scenario:
     ``mailbox``: programs send messages through `softhca.mailbox`.
     ``echoes``: NAKs that say nothing new follow RNR NAKs.
     ``window_bytes``: of each window (0: the usual), and on the way bursts are cut into datagrams.
+    ``uniform``: which WRITEs and READs go as messages with packets of one length; None: none.
     ``races``: each host binds and withdraws so many memory windows while its neighbour uses them.
     ``conversations``: programs connect by the communication manager, so many from each adapter to each other
     one, send ``operations`` messages both ways, and part; ``rounds``: so often with the same queue pairs and
@@ -77,6 +79,8 @@ class Scenario:
     shared receive queues of an XRC domain; 0: each has a receive queue of its own.
     ``disks``: the first adapter is an I/O unit's, and the others' programs read and write its blocks, with
     ``operations`` commands each; ``failures``: so often a channel or a port fails.
+    ``gates``: the one adapter's peer is an adapter in gates, clock by clock.  ``extra``: what of the package
+    brings the ``modules``.
     """
 
     name: str
@@ -111,6 +115,7 @@ class Scenario:
     echoes: bool = False
     rounded: bool = False
     window_bytes: int = 0
+    uniform: UniformBursts | None = None
     conversations: int = 0
     rounds: int = 1
     switches: str = ""
@@ -125,6 +130,8 @@ class Scenario:
     queues: int = 0
     disks: bool = False
     proposes: bool = False
+    gates: bool = False
+    extra: str = "fabric"
 
 
 _RC_KINDS = (
@@ -136,6 +143,7 @@ _UC_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM)
 _UD_KINDS = (SEND, SEND_IMM)
 _RD_KINDS = (SEND, SEND, SEND, WRITE, READ, ADD)
 _XRC_KINDS = (SEND, SEND, SEND, WRITE, WRITE, READ, ADD)
+_UNIFORM = UniformBursts(100_000, 100_000, reads_under_way_bytes=0)
 _CHAOS = Faults(loss=0.1, reordering=0.1, duplication=0.1, jitter_ns=2_000)
 _MALFORMED = frozenset(
     {LOCAL_LENGTH, BAD_RESPONSE, REMOTE_INVALID, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED}
@@ -277,6 +285,18 @@ SCENARIOS = {
         Scenario(
             "rc-rounded", "RC to peers that agreed to fewer reads at once, but not by a power of two", RC,
             (READ, READ, READ, ADD, WRITE, SEND), pairs=4, operations=12, rounded=True,
+        ),
+        Scenario(
+            "rc-uniform", "RC whose WRITEs and READs go in packets of one length, with loss, reordering and "
+            "duplication", RC, _RC_KINDS,
+            Faults(loss=0.05, reordering=0.05, duplication=0.05, jitter_ns=2_000), inside=1, operations=40,
+            uniform=_UNIFORM,
+        ),
+        Scenario(
+            "rc-uniform-bulk", "long RC messages, of which those of up to 100,000 bytes go in packets of one "
+            "length", RC, (SEND, WRITE, WRITE, WRITE, WRITE_IMM, READ, READ_BACK),
+            Faults(loss=0.002, delay_ns=3_000), pairs=1, operations=60, largest_bytes=150_000,
+            uniform=_UNIFORM,
         ),
         Scenario("uc-mix", "UC over a clean link", UC, _UC_KINDS, inside=1),
         Scenario(
@@ -491,8 +511,15 @@ SCENARIOS = {
             RC, (), Faults(loss=0.01, duplication=0.02, jitter_ns=2_000), adapters=3, pairs=0, operations=40,
             disks=True, failures=5, link="native",
         ),
+        Scenario(
+            "gates", "an adapter in gates and a software adapter: messages both ways, a refused request, a "
+            "key that is withdrawn while it is used", RC, (), adapters=1, pairs=0, operations=2,
+            largest_bytes=400, link="native", gates=True, modules=("amaranth",), extra="hardware",
+        ),
     )
 }  # fmt: skip
+QUICK = tuple(name for name, scenario in SCENARIOS.items() if not scenario.gates)
+"""Those whose worlds take no half minute each where nothing is compiled."""
 
 
 def dice_of(scenario: Scenario, seed: int, purpose: str) -> random.Random:

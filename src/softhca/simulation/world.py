@@ -28,6 +28,7 @@ from softhca.simulation.tamperer import Tamperer
 from softhca.simulation.trace import Trace
 from softhca.testing.timeline import Timeline
 from softhca.transport.congestion import DcqcnSettings
+from softhca.transport.uniform import UniformBursts
 from softhca.wire.burst import Arrival
 
 START_NS = 1_000_000
@@ -105,6 +106,7 @@ class World(Timeline):
         self._links: dict[tuple[int, int], Impairment] = {}
         self._arrival = Arrival()
         self.window_bytes = 0
+        self.uniform: UniformBursts | None = None
         self._bursts = 0
         # In such a world adapters say first what they cannot do with what has arrived.
         self._holds = False
@@ -118,9 +120,14 @@ class World(Timeline):
 
     def add(self, number: int, mtu: int = 3, ports: int = 1) -> Node:
         """Adapter ``number`` (`frames` says where its ports are); ``mtu`` is an ``ibv_mtu``."""
-        node = self.nodes[number] = Node(self, number, mtu, ports)
-        self._places += [place_of(number, port) for port in node.ports]
+        node = Node(self, number, mtu, ports)
+        self.join(node)
         return node
+
+    def join(self, node: Any) -> None:
+        """One more adapter, whatever it is made of, with the attributes of a `Node` that links use."""
+        self.nodes[node.number] = node
+        self._places += [place_of(node.number, port) for port in node.ports]
 
     def cut(self, number: int, port_number: int, cut: bool) -> None:
         """Nothing passes by a port of adapter ``number`` any more, or it does again."""
@@ -172,7 +179,7 @@ class World(Timeline):
 
     # packets
 
-    def carry(self, source: Node, burst: Any) -> None:
+    def carry(self, source: Any, burst: Any) -> None:
         """Hand an adapter's burst to the links towards its destination, packet by packet."""
         own = place_of(source.number, burst.route.port_number)
         self._bursts += 1
