@@ -224,6 +224,7 @@ def arenas(wrong: Wrong) -> None:
     pages = arena.element[1]
     base = host.address_map.address(slot * 4096)
     fields = {"slot": slot, "pages": pages, "address": base, "memory": control.MEMORY_FOREIGN}
+    wrong.command(end, control.ATTACH_ARENA, **fields)  # it is there already
     held = host.arenas.pop(slot)
     wrong.command(end, control.ATTACH_ARENA, **{**fields, "pages": pages + 1})
     host.arenas[slot] = held

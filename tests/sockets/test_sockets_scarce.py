@@ -371,21 +371,31 @@ def test_nothing_is_left_whatever_step_fails(
         gc.collect()
         return {**_resources(), "descriptors": descriptors()}
 
-    rounds_of_the_hub(2)
-    least = there()  # what other tests have left may still go
-    for number in range(MOST_STEPS):
+    def round_that_fails(number: int) -> bool:
         failing = Failing(plain, number, error)
         with monkeypatch.context() as patch, contextlib.suppress(OSError):
             patch.setattr(owner, name, lambda *words, call=failing, **options: call(*words, **options))
             what()  # or by the kernel's way
+        return failing.failed
+
+    def more_than(before: dict[str, int]) -> dict[str, tuple[int, int]]:
         end_s = time.monotonic() + LIMIT_S
-        now = there()
-        while any(count > least[kind] for kind, count in now.items()):
-            assert time.monotonic() < end_s, (number, least, now)
+        while True:
+            more = {kind: (before[kind], now) for kind, now in there().items() if now > before[kind]}
+            if not more or time.monotonic() > end_s:
+                return more
             time.sleep(0.01)
-            now = there()
-        least = now
-        if not failing.failed:
+
+    rounds_of_the_hub(2)
+    before = there()
+    for number in range(MOST_STEPS):
+        failed = round_that_fails(number)
+        if more_than(before):  # what is made once and stays, or what comes again with each such round?
+            before = there()
+            round_that_fails(number)
+            assert not (more := more_than(before)), (number, more)
+        before = there()
+        if not failed:
             break
     else:
         pytest.fail("it never came to an end")
