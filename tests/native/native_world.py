@@ -80,11 +80,16 @@ def preload(library_path: Path, *others: str | Path) -> str:
 
 class World:
     """An adapter process on ``address``, and programs that are its clients; all of them are started by the
-    command ``prefix``.
+    command ``prefix``.  ``entry``: what Python is told to run as the adapter process.
     """
 
     def __init__(
-        self, library_path: Path, address: str, options: str = "", prefix: tuple[str, ...] = ()
+        self,
+        library_path: Path,
+        address: str,
+        options: str = "",
+        prefix: tuple[str, ...] = (),
+        entry: tuple[str, ...] = ("-m", "softhca.runtime.process_main"),
     ) -> None:
         self.prefix = prefix
         self.socket = f"@softhca-native-{os.getpid()}-{secrets.token_hex(4)}"
@@ -92,8 +97,8 @@ class World:
         self._address = ""
         path = os.pathsep.join(filter(None, sys.path))
         self.adapter = subprocess.Popen(
-            [*prefix, sys.executable, "-P", "-m", "softhca.runtime.process_main",
-             f"softhca0=udp:{address}{options}", "--listen", self.socket, "--stay"],
+            [*prefix, sys.executable, "-P", *entry, f"softhca0=udp:{address}{options}",
+             "--listen", self.socket, "--stay"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, text=True,
         )  # fmt: skip
         if self.adapter.stdout.readline() != "ready\n":
@@ -179,7 +184,10 @@ def await_listener(port: int, process: subprocess.Popen[str]) -> None:
     wanted = f":{port:04X} "
     while process.poll() is None:
         for table in (f"/proc/{process.pid}/net/tcp", f"/proc/{process.pid}/net/tcp6"):
-            lines = Path(table).read_text().splitlines() if os.path.exists(table) else []
+            try:
+                lines = Path(table).read_text().splitlines()
+            except OSError:  # it has ended meanwhile, or its system has no such addresses
+                lines = []
             if any(wanted in line and line.split()[3] == "0A" for line in lines):
                 return
         os.sched_yield()

@@ -392,6 +392,40 @@ static void case_connections(void)
     CHECK(!close(fd));
 }
 
+/* A request that nobody has taken yet names an identifier that the program does not know, whatever it guesses;
+   it ends with its listener, and with the file, whichever of the two the numbers have first. */
+static void case_untaken(void)
+{
+    uint32_t spare, active, listener, child, moved;
+    struct pollfd one = {.events = POLLIN};
+    for (int round = 0; round < 4; round++) {
+        int fd = open_file(0), other = open_file(0);
+        struct ucma_migrate_id move = {.response = (uintptr_t)&moved, .fd = (uint32_t)fd};
+        one.fd = fd;
+        spare = create(fd, 1, TCP);
+        ends(fd, TCP, &active, &listener);
+        CHECK(!destroy(fd, spare, NULL)); /* the request's identifier has its number */
+        child = spare;
+        CHECK(!connect_to(fd, active, "", 0, 1));
+        CHECK(poll(&one, 1, 10000) == 1);
+        REFUSED(ENOENT, destroy(fd, child, NULL));
+        REFUSED(ENOENT, accept_as(fd, child, 3, "", 1));
+        move.id = child;
+        REFUSED(ENOENT, COMMAND(other, UCMA_MIGRATE_ID, move, 4));
+        move.id = listener;
+        if (round == 1)
+            CHECK(!destroy(fd, listener, NULL));
+        if (round >= 2)
+            CHECK(!COMMAND(other, UCMA_MIGRATE_ID, move, 4));
+        if (round == 3) {
+            CHECK(expect(other, UCMA_CONNECT_REQUEST, 2).id == child);
+            CHECK(!accept_as(other, child, 3, "", 1) && !destroy(other, listener, NULL));
+            CHECK(!destroy(other, child, NULL));
+        }
+        CHECK(!close(fd) && !close(other));
+    }
+}
+
 static void case_timewait(void)
 {
     int fd = open_file(0);
@@ -681,7 +715,7 @@ int main(int count, char **words)
     } cases[] = {{"refusals", case_refusals}, {"types", case_types},
                  {"descriptors", case_descriptors}, {"garbage", case_garbage},
                  {"connections", case_connections}, {"refused", case_refused}, {"datagrams", case_datagrams},
-                 {"timewait", case_timewait},
+                 {"timewait", case_timewait}, {"untaken", case_untaken},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},
                  {"storm", case_storm}};
     address = count > 2 ? words[2] : "127.0.0.1";

@@ -14,10 +14,15 @@ from native_world import LIMIT_S, World, both, compiled_client, needs, preload, 
 from softhca.driver.rdmacm import states
 from softhca.native import build
 
+LIAR = str(Path(__file__).with_name("lying_adapter.py"))
+LIES = ["doorbell", "sends", "receives", "send elements", "receive elements", "inline data",
+        "shared receives", "shared elements"]  # fmt: skip
+MEMORIES = ["short", "of no bytes", "not sealed", "endless"]
+"""What an adapter process says that cannot be, by its names in ``lying_adapter.py``."""
 KERNEL_HEADER = Path("/usr/include/rdma/rdma_user_cm.h")
 CM_CASES = [
     "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",
-    "threads",
+    "threads", "untaken",
 ]  # fmt: skip
 """Not forks: a child of a program with threads may find the sanitizers' own locks taken for ever (GCC 12)."""
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals",
@@ -58,6 +63,16 @@ def test_blocks_that_the_adapter_does_not_map(world, client):
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_with_sanitizers(world, client, case, sanitized):
     done = world.run(str(client), case, **sanitized)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize("lie", [*LIES, *MEMORIES])
+def test_an_adapter_is_not_believed_what_cannot_be(libibverbs, client, sanitized, lie):
+    own = World(libibverbs, "*", entry=(LIAR, lie))
+    try:
+        done = own.run(str(client), "lied_to" if lie in LIES else "lied_to_of_memory", **sanitized)
+    finally:
+        own.end()
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 

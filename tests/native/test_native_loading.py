@@ -1,13 +1,14 @@
 """The library as the loader and the compiler see it: version nodes, symbols, layouts."""
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from native_world import LIMIT_S, needs
+from native_world import LIMIT_S, await_listener, needs
 
 from softhca.native import build
 
@@ -127,3 +128,36 @@ def test_it_compiles_without_a_warning(tmp_path):
         pytest.skip("there is no C compiler")
     build.build(tmp_path / "libibverbs.so.1", ("-Werror", "-O0"))
     assert (tmp_path / "libibverbs.so.1").exists()
+
+
+def test_clang_compiles_it_without_a_warning(tmp_path, monkeypatch):
+    if shutil.which("clang") is None:
+        pytest.skip("clang is not installed")
+    monkeypatch.setenv("CC", "clang")
+    build.build(tmp_path / "libibverbs.so.1", ("-Werror", "-O0"))
+    assert (tmp_path / "libibverbs.so.1").exists()
+
+
+class EndsMeanwhile:
+    """A process that is running when it is asked first, and gone when its files are read."""
+
+    stdout = None
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.answers = iter([None, 0])
+
+    def poll(self):
+        return next(self.answers)
+
+
+def test_a_listener_that_ends_while_it_is_awaited_is_seen_to_have_ended():
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    try:
+        with pytest.raises(AssertionError, match="it has ended"):
+            await_listener(1, EndsMeanwhile(child))
+    finally:
+        os.waitpid(child, 0)

@@ -39,6 +39,7 @@ extern int ibv_destroy_qp(struct ibv_qp *);
 extern int ibv_query_gid(struct ibv_context *, uint8_t, int, union ibv_gid *);
 extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int);
 extern int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
+extern struct ibv_dm *ibv_import_dm(struct ibv_context *, uint32_t);
 extern int ibv_query_ece(struct ibv_qp *, struct ibv_ece *);
 
 #define CHECK(what) ((what) ? (void)0 : fail(__LINE__, #what))
@@ -207,6 +208,9 @@ static void forks(void)
         CHECK(post_write(1, 0, BYTES / 2, 64) == EIO);
         CHECK(!ibv_alloc_pd(context) && errno == EIO);
         CHECK(!ibv_reg_mr(pd, data, BYTES, 1) && errno == EIO);
+        CHECK(ibv_destroy_cq(cq) == EBUSY); /* it has queue pairs here, too */
+        CHECK(!ibv_destroy_qp(pair[0]) && ibv_destroy_cq(cq) == EBUSY);
+        CHECK(!ibv_destroy_qp(pair[1]) && !ibv_destroy_cq(cq));
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && !status);
@@ -724,6 +728,31 @@ static void buffers(void)
     free(block), free(two[0]), free(two[1]);
 }
 
+/* An adapter that is not to be trusted: what cannot be is not used, and nothing that it says afterwards. */
+static void lied_to(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_srq_init_attr shared = {.attr = {DEPTH, 2, 0}};
+    struct ibv_qp_init_attr init = {.cap = {DEPTH, DEPTH, 2, 2, 64}, .qp_type = 2};
+    CHECK(list && (context = ibv_open_device(list[0])) && (pd = ibv_alloc_pd(context)));
+    CHECK((cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0)));
+    init.send_cq = init.recv_cq = cq;
+    CHECK(!ibv_create_srq(pd, &shared) || !ibv_create_qp(pd, &init));
+    CHECK(errno == EIO);
+    CHECK(!ibv_alloc_pd(context) && errno == EIO);
+    CHECK(!ibv_destroy_cq(cq) && !ibv_close_device(context));
+    _exit(0);
+}
+
+static void lied_to_of_memory(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    CHECK(list && (context = ibv_open_device(list[0])));
+    CHECK(!ibv_import_dm(context, 1) && errno == EPROTO);
+    CHECK((pd = ibv_alloc_pd(context)) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+    _exit(0);
+}
+
 static void storm(void)
 {
     storming = 1;
@@ -749,11 +778,12 @@ int main(int count, char **words)
                  {"resets", resets},
                  {"device_memory", device_memory}, {"advice", advice}, {"rate_limit", rate_limit},
                  {"buffers", buffers}, {"allocators", allocators},
+                 {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},
                  {"unmapped", unmapped}, {"refusals", refusals}, {"storm", storm}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (count != 2 || strcmp(words[1], cases[i].name))
             continue;
-        if (cases[i].run != storm)
+        if (cases[i].run != storm && cases[i].run != lied_to && cases[i].run != lied_to_of_memory)
             open_all();
         cases[i].run();
         close_all();

@@ -95,12 +95,20 @@ EXPORT int ibv_resize_cq(struct ibv_cq *base, int entries)
     return said(error);
 }
 
+void cq_use(struct ibv_cq *cq, uint32_t more)
+{
+    if (cq)
+        __atomic_fetch_add(&CQ(cq)->users, more, __ATOMIC_SEQ_CST);
+}
+
 EXPORT int ibv_destroy_cq(struct ibv_cq *base)
 {
     struct cq *cq = CQ(base);
     struct context *context = CONTEXT(base->context);
     struct softhca_destroy_cq fields = {.cq = base->handle};
     int error;
+    if (__atomic_load_n(&cq->users, __ATOMIC_SEQ_CST))
+        return said(EBUSY); /* also where no adapter is left to say so */
     TELL(context->host, error, destroy_cq, &fields);
     if (error && !context->host->dead)
         return said(error);
@@ -163,6 +171,8 @@ static void retire(struct cq *cq, const struct softhca_cqe *cqe)
     if (!cq->last || cq->last->ex.base.qp_num != cqe->qp_num) {
         pthread_mutex_lock(&context->objects);
         cq->last = table_find(&context->qps, cqe->qp_num);
+        if (cq->last && cq->last->ex.base.send_cq != &cq->ex.base)
+            cq->last = NULL; /* it does not complete here: nobody would forget it with the queue pair */
         pthread_mutex_unlock(&context->objects);
     }
     if (cq->last)

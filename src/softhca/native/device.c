@@ -461,8 +461,8 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *base, struct ibv_gid_ent
     if (bytes < sizeof *entries)
         return -EINVAL;
     query_device(base, &device);
-    for (uint8_t number = 1; number <= device.phys_port_cnt; number++) {
-        if (query_port_attr(base, number, &port, sizeof port))
+    for (unsigned number = 1; number <= device.phys_port_cnt; number++) {
+        if (query_port_attr(base, (uint8_t)number, &port, sizeof port))
             return -errno;
         for (uint32_t index = 0; index < (uint32_t)port.gid_tbl_len; index++) {
             struct ibv_gid_entry entry;

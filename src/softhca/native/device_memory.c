@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define UNIT 4 /* bytes of a copy's step */
@@ -143,6 +144,24 @@ static int free_dm(struct ibv_dm *base)
     return 0;
 }
 
+/* Map what the adapter has passed as so many bytes, if it has them and keeps them: touching a page behind its
+   end would end this program.  The descriptor is closed where it is not mapped; errno. */
+static int map_imported(struct dm *dm, size_t length)
+{
+    int seals = fcntl(dm->descriptor, F_GET_SEALS), error = EPROTO;
+    struct stat status;
+    if (seals >= 0 && seals & F_SEAL_SHRINK && length && length <= MAX_DM_BYTES && !fstat(dm->descriptor, &status)
+        && status.st_size >= (off_t)(pages_of(length) * PAGE)) {
+        dm->memory = mmap(NULL, pages_of(length) * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, dm->descriptor, 0);
+        error = dm->memory == MAP_FAILED ? ENOMEM : 0;
+    }
+    if (error)
+        close(dm->descriptor);
+    else
+        dm->length = length;
+    return error;
+}
+
 EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *base, uint32_t handle)
 {
     struct dm *dm = calloc(1, sizeof *dm);
@@ -151,14 +170,8 @@ EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *base, uint32_t handle)
     if (!dm)
         return failed(ENOMEM);
     error = host_take_memory(HOST(base), handle, &dm->descriptor, &length);
-    if (!error) {
-        dm->length = length;
-        dm->memory = mmap(NULL, pages_of(length) * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, dm->descriptor, 0);
-        if (dm->memory == MAP_FAILED) {
-            close(dm->descriptor);
-            error = ENOMEM;
-        }
-    }
+    if (!error)
+        error = map_imported(dm, length);
     if (error) {
         free(dm);
         return failed(error);

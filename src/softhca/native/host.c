@@ -415,6 +415,13 @@ void host_abandon(struct host *host)
 
 /* Commands */
 
+/* The attachment cannot be used any more. */
+static int lost(struct host *host, int error)
+{
+    host->dead = error;
+    return error;
+}
+
 void host_wake(struct host *host)
 {
     uint64_t asleep = SOFTHCA_ADAPTER_ASLEEP;
@@ -429,6 +436,11 @@ int host_check(struct host *host)
     if (!host->dead && poll(&hang, 1, 0) > 0 && hang.revents & (POLLHUP | POLLERR | POLLNVAL))
         host->dead = EIO;
     return host->dead;
+}
+
+int host_believe(struct host *host, int believable)
+{
+    return believable ? 0 : lost(host, EIO);
 }
 
 void lock_commands(struct host *host, int *cancel_state)
@@ -452,11 +464,9 @@ static int wait_for_reply(struct host *host)
     if (ready < 0 && errno == EINTR)
         return 0;
     if (ready <= 0)
-        return host->dead = ETIMEDOUT;
-    if (both[1].revents)
-        return host->dead = EIO;
-    if (recv(host->wake, rung, sizeof rung, MSG_DONTWAIT) == 0)
-        return host->dead = EIO;
+        return lost(host, ETIMEDOUT);
+    if (both[1].revents || recv(host->wake, rung, sizeof rung, MSG_DONTWAIT) == 0)
+        return lost(host, EIO);
     return 0;
 }
 
@@ -481,11 +491,11 @@ int host_exchange(struct host *host, size_t bytes)
             return error;
     }
     if (got < (int)sizeof header)
-        return host->dead = EIO;
+        return lost(host, EIO);
     ring_release(&host->replies);
     host->in_bytes = (uint32_t)got;
     memcpy(&header, host->in, sizeof header);
-    return header.tag == host->tag ? 0 : (host->dead = EIO);
+    return header.tag == host->tag ? 0 : lost(host, EIO);
 }
 
 int host_open_channel(struct host *host, int asynchronous, uint32_t *number, int *descriptor)

@@ -97,6 +97,9 @@ int host_take_memory(struct host *host, uint32_t dm, int *descriptor, size_t *le
 /* Whether the adapter is gone, asking the kernel. */
 int host_check(struct host *host);
 
+/* EIO, now and from every later call, where an answer says what cannot be: the adapter is not to be trusted. */
+int host_believe(struct host *host, int believable);
+
 void lock_commands(struct host *host, int *cancel_state);
 void unlock_commands(struct host *host, int cancel_state);
 

@@ -91,6 +91,7 @@ struct cq {
     spinlock lock;
     struct drop *drops;
     struct ibv_pd *parent;     /* whose allocators it stands in */
+    uint32_t users;            /* queue pairs and shared receive queues that complete here */
     uint32_t drop_count, misses;
     uint32_t comp_events_got, async_events_got;
     uint64_t wc_flags;
@@ -104,6 +105,7 @@ struct srq {
     struct ring ring;
     spinlock lock;
     uint32_t max_wr, max_sge, async_events_got;
+    struct ibv_cq *cq;         /* of receives for XRC */
 };
 
 struct xrcd {
@@ -168,6 +170,8 @@ struct ibv_cq_ex *make_cq(struct ibv_context *base, uint32_t entries, void *cq_c
                           struct ibv_comp_channel *channel, struct ibv_pd *parent);
 /* Have a parent domain's allocator, where there is one, hold a ring that was made; errno. */
 int lend_ring(struct ibv_pd *base, struct ring *ring, uint64_t kind);
+/* One user of a completion queue, if there is one, more or less. */
+void cq_use(struct ibv_cq *cq, uint32_t more);
 void cq_set_extended(struct cq *cq, uint64_t wc_flags);
 void qp_retire(struct qp *qp, const struct softhca_cqe *cqe);
 void cq_drop(struct cq *cq, uint32_t qp_num);

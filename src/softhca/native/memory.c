@@ -104,7 +104,7 @@ static uint32_t attach_pool(struct host *host, int descriptor)
 /* The frames of a range of the pool, whose blocks are held until `release_pages`; whether it is one. */
 static int in_pool(struct host *host, uint64_t address, size_t length, struct softhca_run *run)
 {
-    uint64_t offset;
+    uint64_t offset = 0;
     int descriptor = softhca_buffers_hold ? softhca_buffers_hold((void *)address, length, &offset) : -1;
     uint32_t pool = descriptor < 0 ? 0 : attach_pool(host, descriptor);
     if (descriptor >= 0 && !pool)

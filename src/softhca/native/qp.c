@@ -90,6 +90,20 @@ static void fill_fields(const struct ibv_qp_init_attr_ex *attr, struct softhca_c
     fields->max_recv_sge = attr->cap.max_recv_sge;
 }
 
+/* Whether entries with all that a queue pair is said to have fit into its rings, and its doorbell exists. */
+static int is_believable(const struct qp *qp, const struct softhca_create_qp_reply *reply)
+{
+    uint64_t sends = sizeof(struct softhca_send_wqe), elements = sizeof(struct softhca_sge);
+    if (reply->doorbell >= SOFTHCA_DOORBELL_SLOTS)
+        return 0;
+    if (qp->send.control && (reply->max_send_wr > qp->send.entries
+                             || sends + reply->max_inline_data > qp->send_entry_bytes
+                             || sends + reply->max_send_sge * elements > qp->send_entry_bytes))
+        return 0;
+    return !qp->recv.control || (reply->max_recv_wr <= qp->recv.entries
+        && sizeof(struct softhca_recv_wqe) + reply->max_recv_sge * elements <= qp->recv_entry_bytes);
+}
+
 struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *attr)
 {
     struct context *context = CONTEXT(base);
@@ -113,6 +127,7 @@ struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *att
         fields.recv_frames = &qp->recv.run;
         fields.recv_frames_count = !!receives;
         CALL(context->host, error, create_qp, &fields, &reply);
+        error = error ? error : host_believe(context->host, is_believable(qp, &reply));
     }
     if (error) {
         free_qp(context->host, qp);
@@ -126,6 +141,8 @@ struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *att
     qp->doorbell = reply.doorbell;
     fill_seen(qp, base, attr);
     qp->ex.base.qp_num = qp->ex.base.handle = reply.qp_num;
+    cq_use(attr->send_cq, 1);
+    cq_use(attr->recv_cq, 1);
     table_add(context, &context->qps, &qp->entry, reply.qp_num, qp);
     return &qp->ex.base;
 }
@@ -163,6 +180,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
         return said(error);
     table_remove(context, &context->qps, &qp->entry);
     drop_completions(base);
+    cq_use(base->send_cq, -1u);
+    cq_use(base->recv_cq, -1u);
     await_acknowledged(&base->mutex, &base->cond, &base->events_completed, qp->async_events_got);
     pthread_mutex_destroy(&base->mutex);
     pthread_cond_destroy(&base->cond);
@@ -339,6 +358,8 @@ struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *
         fields.body_bytes = srq->ring.body_bytes;
         fields.frames = &srq->ring.run;
         CALL(context->host, error, create_srq, &fields, &reply);
+        error = error ? error : host_believe(context->host, reply.max_wr <= srq->ring.entries
+                                             && reply.max_sge <= fields.max_sge);
     }
     if (error) {
         host_free_ring(context->host, &srq->ring);
@@ -351,6 +372,8 @@ struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *
     srq->srq.srq_context = attr->srq_context;
     srq->srq.pd = attr->pd;
     srq->srq.handle = reply.srq;
+    srq->cq = type == SOFTHCA_SRQT_XRC ? attr->cq : NULL;
+    cq_use(srq->cq, 1);
     pthread_mutex_init(&srq->srq.mutex, NULL);
     pthread_cond_init(&srq->srq.cond, NULL);
     table_add(context, &context->srqs, &srq->entry, reply.srq, srq);
@@ -399,6 +422,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *base)
     if (error && !context->host->dead)
         return said(error);
     table_remove(context, &context->srqs, &srq->entry);
+    cq_use(srq->cq, -1u);
     await_acknowledged(&base->mutex, &base->cond, &base->events_completed, srq->async_events_got);
     host_free_ring(context->host, &srq->ring);
     pthread_mutex_destroy(&base->mutex);

@@ -96,6 +96,7 @@ struct identifier {
     struct path path;
     struct listening *listening;
     uint32_t listening_count;
+    struct event *request;     /* that tells of it: until the program has taken it, it does not know of this one */
     struct group *groups;
 };
 

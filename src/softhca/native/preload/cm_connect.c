@@ -508,6 +508,7 @@ static void tell_request(struct identifier *listener, struct identifier *child, 
 {
     struct ucma_conn_param *to = &event->ucma.param.conn;
     event->child = child;
+    child->request = event;
     event->ucma.id = child->handle;
     if (!connects(child)) {
         fill_private(entry, data, HEADER_BYTES, event->ucma.param.ud.private_data,
@@ -554,7 +555,7 @@ static void requested(struct port *port, const struct softhca_cm_header *entry, 
     child->traffic_class = listener->traffic_class;
     child->ack_timeout = listener->ack_timeout;
     child->qkey = listener->qkey;
-    child->place = place_of_gid(port, own);
+    child->place = place_of_gid(port, own); /* some of the port's: it listens with one */
     ip_of_gid(child->place->gid, listener->source.port, &child->source);
     read_address(own, header.source, header.ip >> 4);
     ip_of_gid(own, ntohs(header.port), &child->destination);

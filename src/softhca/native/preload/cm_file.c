@@ -210,9 +210,12 @@ void file_move(struct file *from, struct file *to, struct identifier *owner, str
                 event->child->file = to;
             file_post(to, event);
         } else {
-            if (event->child)
-                identifier_free(event->child);
+            struct identifier *child = event->child;
             free(event);
+            if (child) {
+                child->request = NULL;
+                identifier_free(child);
+            }
         }
     }
     from->last = each;
@@ -257,6 +260,8 @@ static int take_event(struct file *file, struct ucma_event *ucma)
     event->owner->events_reported++;
     if (event->group)
         event->group->events_reported++;
+    if (event->child)
+        event->child->request = NULL;
     *ucma = event->ucma;
     free(event);
     return 1;

@@ -47,7 +47,7 @@ int identifier_new(struct file *file, uint16_t space, uint8_t qp_type, uint64_t 
 
 int identifier_find(struct file *file, uint32_t handle, struct identifier **found)
 {
-    if (handle >= capacity || !table[handle])
+    if (handle >= capacity || !table[handle] || table[handle]->request)
         return ENOENT;
     *found = table[handle];
     return (*found)->file == file ? 0 : EINVAL;
@@ -66,6 +66,8 @@ void identifier_free(struct identifier *id)
     table[id->handle] = NULL;
     if (id->handle < hint)
         hint = id->handle;
+    if (id->request)
+        id->request->child = NULL; /* all of its file end */
     file_move(id->file, NULL, id, NULL);
     for (uint32_t i = 0; i < id->listening_count; i++)
         cm_end(id->listening[i].port, id->listening[i].number);
