@@ -150,6 +150,16 @@ asan tsan: $(VENV)/.installed
 	  --build-base build/$@/base --build-lib build/$@/lib
 	PYTHONPATH=$(CURDIR)/build/$@/lib $(VENV)/bin/python tests/sanitizers/run_sanitized.py $@ $(if $(filter asan,$@),$(ASAN),$(TSAN))
 
+# The library for programs in C, and the object beside it: fuzzed with libFuzzer (clang), and under the clients of
+# tests/native and Debian's programs, with AddressSanitizer and UBSan.
+.PHONY: fuzz-native asan-native
+NATIVE_SECONDS ?= 600
+fuzz-native: $(VENV)/.installed
+	$(VENV)/bin/python tests/native/fuzz_native.py --seconds $(NATIVE_SECONDS)
+
+asan-native: $(VENV)/.installed
+	$(VENV)/bin/python tests/native/asan_matrix.py
+
 # Live processes that are killed, stopped, limited, flooded and forged at, with an oracle on every byte, for so
 # long; and (chaos-storm) as many connections made and ended as can be.  CHAOS="--mode same_host --kind kill --seed 7" …; a failure says how to repeat it.
 CHAOS_SECONDS ?= 600

@@ -88,6 +88,7 @@ ONCE = (
         " ibverbs-utils do the same on the same adapter process.",
         (
             "native/test_native_client.py",
+            "native/test_native_fuzz.py",
             "native/test_native_loading.py",
             "native/test_native_mpi.py",
             "native/test_native_perftest.py",

@@ -18,6 +18,16 @@ from machine_speed import limit_s
 from softhca.native import PATHS_NAME, build, library
 
 LIMIT_S = limit_s(60)
+CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals",
+         "device_memory", "advice", "rate_limit", "buffers", "allocators"]  # fmt: skip
+"""What ``verbs_client`` tries."""
+CM_CASES = [
+    "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",
+    "threads", "untaken",
+]  # fmt: skip
+"""What ``rdmacm_client`` tries with sanitizers.  Not forks: a child of a program with threads may find the
+sanitizers' own locks taken for ever (GCC 12)."""
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0")
 LISTENS_NOT = re.compile("REJECTED[,;] error:? 8|UNREACHABLE[,;] error: 1|Connection refused|"
                          "CM event bl blka 8|rpoll: ")  # fmt: skip
 """What a program says whose peer does not listen yet."""
@@ -37,15 +47,17 @@ def built(folder: Path) -> Path:
     return folder / "libibverbs.so.1"
 
 
-def compiled_client(library_path: Path, folder: Path, name: str = "verbs_client") -> Path:
-    """``verbs_client.c`` or another one, linked with the library."""
+def compiled_client(
+    library_path: Path, folder: Path, name: str = "verbs_client", flags: Sequence[str] = ()
+) -> Path:
+    """``verbs_client.c`` or another one, linked with the library; ``flags`` are for the compiler."""
     command = build.compiler()
     if command is None:
         pytest.skip("there is no C compiler")
     source = Path(__file__).with_name(f"{name}.c")
     subprocess.run([*command, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{build.SOURCES}",
                     f"-I{build.SOURCES / 'preload'}", str(source), "-o", str(folder / name),
-                    str(library_path)], check=True)  # fmt: skip
+                    str(library_path), *flags], check=True)  # fmt: skip
     return folder / name
 
 
@@ -60,6 +72,16 @@ def sanitizers() -> list[str]:
     if not all(map(os.path.isabs, found)):
         pytest.skip("the C compiler has no sanitizers")
     return found
+
+
+def sanitized_library(folder: Path) -> dict[str, str]:
+    """The library and the object beside it, made in ``folder`` with sanitizers, and what a program is told
+    that is given them.
+    """
+    objects = sanitizers()
+    build.build(folder / "libibverbs.so.1", SANITIZERS)
+    return {"LD_PRELOAD": " ".join([*objects, preload(folder / "libibverbs.so.1")]),
+            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}  # fmt: skip
 
 
 def needs(*programs: str) -> None:

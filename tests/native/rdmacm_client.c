@@ -360,7 +360,7 @@ static void case_connections(void)
     struct ucma_qp_attr found;
     uint16_t port = ends(fd, TCP, &active, &listener);
     CHECK(route_of(fd, active).num_paths == 1 && route_of(fd, active).node_guid);
-    REFUSED(EINVAL, connect_to(fd, active, address, 57, 1));
+    REFUSED(EINVAL, connect_to(fd, active, (const char[57]){0}, 57, 1));
     REFUSED(EINVAL, connect_to(fd, active, "", 0, 254));
     CHECK(!connect_to(fd, active, "hello", 5, 4));
     event = expect(fd, UCMA_CONNECT_REQUEST, 2);

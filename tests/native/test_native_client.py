@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kills import kill, left
-from native_world import LIMIT_S, World, both, compiled_client, needs, preload, sanitizers
+from native_world import CASES, CM_CASES, LIMIT_S, World, both, compiled_client, needs, sanitized_library
 
 from softhca.driver.rdmacm import states
 from softhca.native import build
@@ -20,13 +20,6 @@ LIES = ["doorbell", "sends", "receives", "send elements", "receive elements", "i
 MEMORIES = ["short", "of no bytes", "not sealed", "endless"]
 """What an adapter process says that cannot be, by its names in ``lying_adapter.py``."""
 KERNEL_HEADER = Path("/usr/include/rdma/rdma_user_cm.h")
-CM_CASES = [
-    "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",
-    "threads", "untaken",
-]  # fmt: skip
-"""Not forks: a child of a program with threads may find the sanitizers' own locks taken for ever (GCC 12)."""
-CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals",
-         "device_memory", "advice", "rate_limit", "buffers", "allocators"]
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +34,7 @@ def cm_client(libibverbs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory):
-    """The library with sanitizers, and what a program is told that it is given to."""
-    objects = sanitizers()
-    path = tmp_path_factory.mktemp("sanitized") / "libibverbs.so.1"
-    build.build(path, ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0"))
-    return {"LD_PRELOAD": " ".join([*objects, preload(path)]),
-            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
+    return sanitized_library(tmp_path_factory.mktemp("sanitized"))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,0 +1,94 @@
+"""The clients of these tests, and Debian's programs, with the library and the object beside it, all of ours
+compiled with AddressSanitizer and UBSan: ``python tests/native/asan_matrix.py`` (`make asan-native`).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from native_world import (  # noqa: E402
+    CASES,
+    CM_CASES,
+    LIMIT_S,
+    SANITIZERS,
+    World,
+    both,
+    built,
+    compiled_client,
+    sanitized_library,
+)
+
+PAIRS = ["ibv_rc_pingpong -c -e -n 200", "ibv_rc_pingpong -c -N -n 200", "ibv_uc_pingpong -n 200",
+         "ibv_ud_pingpong -s 1000 -e -n 200", "ibv_srq_pingpong -q 3 -n 200", "ibv_xsrq_pingpong -e",
+         "ib_write_bw -n 200 -F", "ib_read_bw -n 200 -F", "ib_send_bw -n 200 -F -e", "ib_send_lat -n 200 -F",
+         "ib_atomic_bw -n 200 -F", "ib_send_bw -c UD -n 200 -F", "ib_write_bw -c XRC -n 200 -F"]  # fmt: skip
+CONNECTED = ["ucmatose -c 3", "udaddy -c 3", "rstream -S 3000 -C 10 -T v", "rping -C 3 -V"]
+FIRST_PORT = 21_100
+MARKS = ("ERROR: AddressSanitizer", "runtime error:")
+
+
+def _case(world: World, client: Path, *words: str) -> str:
+    done = world.run(str(client), *words)
+    said = done.stdout + done.stderr
+    return said + f"\nstatus {done.returncode}" if done.returncode or done.stdout else said
+
+
+def _pair(world: World, command: str, port: int) -> str:
+    words = [*command.split(), *(("-g", "0") if command.startswith("ibv") else ())]
+    return "".join(world.pair(port, *words))
+
+
+def _connected(world: World, command: str) -> str:
+    ping = command.startswith("rping")
+    serves, asks = ("-s", "-c -a 127.0.0.1") if ping else ("", "-s 127.0.0.1")
+    return "".join(both(world, world, f"{command} {serves}".split(), f"{command} {asks}".split()))
+
+
+def matrix(world: World, clients: dict[str, Path]) -> list[tuple[str, Callable[[], str]]]:
+    """What runs, by its name: it says what the programs said."""
+    verbs, rdmacm, importing = (clients[name] for name in ("verbs_client", "rdmacm_client", "import_client"))
+    rows: list[tuple[str, Callable[[], str]]] = []
+    rows += [(f"verbs_client {case}", lambda case=case: _case(world, verbs, case)) for case in CASES]
+    rows += [(f"rdmacm_client {case}", lambda case=case: _case(world, rdmacm, case)) for case in CM_CASES]
+    rows.append(("import_client", lambda: _case(world, importing, "export", str(importing), "import")))
+    for number, command in enumerate(PAIRS):
+        rows.append((command, lambda c=command, n=number: _pair(world, c, FIRST_PORT + n)))
+    rows += [(command, lambda c=command: _connected(world, c)) for command in CONNECTED]
+    return rows
+
+
+def main() -> int:
+    """Run the matrix; how many rows failed."""
+    failed = 0
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        (folder / "checked").mkdir()
+        told = sanitized_library(folder / "checked")
+        library = built(folder)
+        clients = {name: compiled_client(library, folder, name, SANITIZERS)
+                   for name in ("verbs_client", "rdmacm_client", "import_client")}  # fmt: skip
+        world = World(library, "*")
+        world.environment.update(told)
+        for name, run in matrix(world, clients):
+            try:
+                said = run()
+            except (AssertionError, OSError) as error:
+                said = f"{error}\nstatus unknown"
+            wrong = any(mark in said for mark in (*MARKS, "\nstatus "))
+            failed += wrong
+            print(f"{name}: {'FAILED' if wrong else 'clean'}", flush=True)
+            if wrong:
+                print(said[-4000:])
+        world.end()
+    print(f"{failed} failed (limit of each program {LIMIT_S:.0f} s)")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main() != 0)

@@ -1,0 +1,23 @@
+/* An adapter process within the program, which answers with what an input says.  It stands where `host.c` asks a
+   real one: behind the wake of a command, and behind the control socket. */
+#ifndef SOFTHCA_FUZZ_ADAPTER_H
+#define SOFTHCA_FUZZ_ADAPTER_H
+
+#include "host.h"
+
+/* What is left of the input; zeros behind its end. */
+unsigned char fed(void);
+void fed_bytes(void *out, size_t bytes);
+int fed_more(void);
+
+/* Begin with an input.  Where `honest`, the adapter's answers are what they should be. */
+void adapter_begin(const unsigned char *data, size_t bytes);
+extern int adapter_honest;
+/* An event from the input to the channel that was opened last but `index`. */
+void adapter_event(unsigned index, unsigned kind, unsigned element);
+/* Put what the input says where the adapter writes in a ring of the program's. */
+void adapter_scribble(struct ring *ring, const void *entry, unsigned bytes);
+/* Close what the adapter has. */
+void adapter_end(void);
+
+#endif
