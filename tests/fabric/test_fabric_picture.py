@@ -116,3 +116,15 @@ def test_names_are_escaped_and_large_pictures_have_none() -> None:
     texts = list(ElementTree.fromstring(draw(large)).iter(f"{SVG}text"))
     assert not texts
     assert sum(node.kind is NodeKind.SWITCH for node in large.nodes) == 625
+
+
+def test_title_and_legend_of_a_picture_made_smaller_stay_as_large_as_they_are():
+    fabric = fat_tree(16, 3)
+    root = ElementTree.fromstring(draw(fabric, Shown(title="many", loads={0: 1.0})))
+    scale = float(root.get("viewBox", "").split()[2]) / float(root.get("width", "0"))
+    assert scale > 1.2
+    title = next(each for each in root.iter() if each.text == "many")
+    assert float(title.get("font-size", "0")) == pytest.approx(16 * scale, rel=1e-3)
+    (legend,) = (each for each in root if each.get("transform"))
+    assert float(legend.get("transform", "")[len("scale(") : -1]) == pytest.approx(scale, rel=1e-3)
+    assert "ways over a link" in [each.text for each in legend]

@@ -18,6 +18,8 @@ from softhca.fabric.topology import Link, NodeKind, Topology
 
 MARGIN = 40.0
 LEGEND_WIDTH = 500.0
+WIDEST = 4000.0
+"""In pixels: a larger picture is made smaller to be shown, but for its title and legend."""
 NAMED_NODES = 400
 """A picture of more nodes names switches only, one of more switches none."""
 TITLED_NODES = 4000
@@ -69,27 +71,35 @@ def draw(topology: Topology, shown: Shown | None = None, graph: Graph | None = N
     shown = shown or Shown()
     graph = graph or Graph(topology)
     at = places(graph) + MARGIN
-    width, height = at.max(axis=0, initial=0.0) + MARGIN + 60
-    width = max(width, LEGEND_WIDTH)
+    width, height = at.max(axis=0, initial=0.0) + MARGIN
+    width = max(width + 60, LEGEND_WIDTH)
+    scale = max(width / WIDEST, 1.0)
+    height += 60 * scale
     if shown.title:
-        at[:, 1] += STEP
-        height += STEP
+        at[:, 1] += STEP * scale
+        height += STEP * scale
     return "\n".join(_document(topology, shown, at, float(width), float(height))) + "\n"
 
 
 def _document(topology: Topology, shown: Shown, at: Places, width: float, height: float) -> Iterator[str]:
+    scale = max(width / WIDEST, 1.0)
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{min(width, 4000):.0f}" height="{min(height, 4000 * height / max(width, 4000)):.0f}" '
+        f'width="{width / scale:.0f}" height="{height / scale:.0f}" '
         'font-family="sans-serif" font-size="8">'
     )
     yield f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>'
     if shown.title:
-        yield f'<text x="{MARGIN}" y="28" font-size="16">{html.escape(shown.title)}</text>'
+        yield (
+            f'<text x="{MARGIN * scale:g}" y="{28 * scale:g}" font-size="{16 * scale:g}">'
+            f"{html.escape(shown.title)}</text>"
+        )
     yield from _links(topology, shown, at)
     yield from _nodes(topology, shown, at)
     if shown.loads:
-        yield from _legend(topology, shown, height)
+        yield f'<g transform="scale({scale:g})">'
+        yield from _legend(topology, shown, height / scale)
+        yield "</g>"
     yield "</svg>"
 
 
