@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import inspect
 import os
 import signal
@@ -56,6 +57,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and go on by name, in whatever order files were read."""
     ranks = {TESTS / name: rank for rank, name in enumerate(LONG)}
     items.sort(key=lambda item: (ranks.get(item.path, len(LONG)), str(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """What has been read stays until the end: let no collection of garbage go through it again, neither those
+    that tests ask for nor the interpreter's own."""
+    gc.collect()
+    gc.freeze()
 
 
 def _loopback_addresses() -> Iterator[str]:

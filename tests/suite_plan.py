@@ -54,15 +54,24 @@ ONCE = (
         " of keys, or the software adapter, which the packages' tests hold in both runs.",
         (
             "hardware/test_hardware_cli_messages.py",
+            "hardware/test_hardware_fpga.py",
             "hardware/test_hardware_messages.py",
             "hardware/test_hardware_microcode_bind.py",
             "hardware/test_hardware_microcode_headers.py",
             "hardware/test_hardware_microcode_walk.py",
+            "hardware/test_hardware_proofs.py",
+            "hardware/test_hardware_random_messages.py",
             "hardware/test_hardware_rmb_compare.py",
             "hardware/test_hardware_subsystem.py",
             "hardware/test_hardware_verilog.py",
+            "simulation/test_simulation_gates.py",
         ),
-        ("adapter/test_adapter_windows.py", "driver/test_driver_posting.py", "wire/test_wire_headers.py"),
+        (
+            "adapter/test_adapter_windows.py",
+            "driver/test_driver_posting.py",
+            "simulation/test_simulation_worlds.py",
+            "wire/test_wire_headers.py",
+        ),
     ),
     Once(
         "The tools break copies of the source and run these interpreted, whatever runs the tools.",
@@ -128,6 +137,12 @@ ONCE = (
         " Both runs have the same worlds with their digests, and the adapter's answer to marks.",
         ("simulation/test_simulation_contest.py", "simulation/test_simulation_ethernet.py"),
         ("adapter/test_adapter_congestion.py", "simulation/test_simulation_worlds.py"),
+    ),
+    Once(
+        "What Wireshark and our part of it say of packets that worlds send; their digests hold that both runs"
+        " send the same ones.",
+        ("wire/test_wire_wireshark.py",),
+        ("simulation/test_simulation_worlds.py", "wire/test_wire_tshark.py"),
     ),
     Once(
         "Kills and missing means while processes start and end: plain Python and the kernel's doing; what"
