@@ -98,6 +98,7 @@ ONCE = (
         (
             "native/test_native_client.py",
             "native/test_native_fuzz.py",
+            "native/test_native_hostile.py",
             "native/test_native_loading.py",
             "native/test_native_mpi.py",
             "native/test_native_perftest.py",
