@@ -1,7 +1,10 @@
 #define _GNU_SOURCE
 #include <sys/socket.h>
 
+#include "host.h" /* before the names are changed: what is called inline is what stands here */
+
 ssize_t adapter_hears(int control, const struct msghdr *packet, int flags);
+
 #define host_attach attach_by_socket
 #define host_wake wake_by_socket
 #define sendmsg adapter_hears

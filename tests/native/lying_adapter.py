@@ -24,6 +24,7 @@ LIES: dict[str, tuple[int, dict[str, int]]] = {
     "inline data": (control.CREATE_QP, {"max_inline_data": 1 << 16}),
     "shared receives": (control.CREATE_SRQ, {"max_wr": 1 << 20}),
     "shared elements": (control.CREATE_SRQ, {"max_sge": 4000}),
+    "table": (control.QUERY_PORT, {"gid_tbl_len": (1 << 32) - 1}),
 }
 """By name: the command, and what its reply says instead."""
 SHRINK = fcntl.F_SEAL_SHRINK

@@ -376,7 +376,7 @@ int query_port_attr(struct ibv_context *base, uint8_t port, struct ibv_port_attr
     TAKE(link_layer), TAKE(flags), TAKE(port_cap_flags2);
 #undef TAKE
     whole.active_speed_ex = reply.active_speed;
-    whole.gid_tbl_len = filled_gids(base, port, (int)reply.gid_tbl_len);
+    whole.gid_tbl_len = filled_gids(base, port, reply.gid_tbl_len < MOST_GIDS ? (int)reply.gid_tbl_len : MOST_GIDS);
     whole.pkey_tbl_len = reply.pkey_tbl_len ? 1 : 0;
     memcpy(attr, &whole, bytes < sizeof whole ? bytes : sizeof whole);
     if (bytes > sizeof whole)
@@ -492,7 +492,7 @@ EXPORT int ibv_query_pkey(struct ibv_context *base, uint8_t port, int index, uin
 EXPORT int ibv_get_pkey_index(struct ibv_context *base, uint8_t port, uint16_t pkey)
 {
     uint16_t found;
-    for (int index = 0; !ibv_query_pkey(base, port, index, &found); index++)
+    for (int index = 0; index < 65536 && !ibv_query_pkey(base, port, index, &found); index++)
         if (found == pkey)
             return index;
     return -1;

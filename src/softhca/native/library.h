@@ -11,6 +11,7 @@
 #define OPTIONAL_ACCESS 0x3ff00080u /* rights that mean nothing here: huge pages are hints, too */
 #define DM_ACCESS 0x2fu             /* of regions over device memory: local, remote, from 0 on */
 #define MAX_DM_BYTES SOFTHCA_MAX_DM_BYTES
+#define MOST_GIDS 256 /* an address names an entry by one byte, whatever an adapter says of its table */
 
 struct device {
     struct ibv_device device;

@@ -402,7 +402,10 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *base, uint8_t port, struct ib
     gids_of(grh, &attr->grh.dgid, &own);
     for (uint32_t index = 0; !error; index++) {
         struct softhca_query_gid query = {.port_num = port, .index = index};
-        CALL(HOST(base), error, query_gid, &query, &reply);
+        if (index == MOST_GIDS)
+            error = ENOENT;
+        else
+            CALL(HOST(base), error, query_gid, &query, &reply);
         if (!error && !memcmp(reply.gid, &own, sizeof own)) {
             attr->grh.sgid_index = (uint8_t)index;
             break;
