@@ -11,6 +11,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
+from mutant_gates import GATES
 from mutant_hardware import HARDWARE
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
@@ -368,6 +369,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *CONNECTED,
     *STORAGE,
     *HARDWARE,
+    *GATES,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -6,7 +6,7 @@ has the formats.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from softhca.hardware import completion_engine as ce
@@ -105,6 +105,14 @@ class Region(NamedTuple):
         at = self.va % PAGE_BYTES + offset
         return self.frames[at // PAGE_BYTES] * PAGE_BYTES + at % PAGE_BYTES
 
+    def runs(self, offset: int, length: int) -> Iterator[range]:
+        """Where ``length`` bytes from ``offset`` on lie in host memory, page by page."""
+        while length > 0:
+            place = self.place(offset)
+            count = min(length, PAGE_BYTES - place % PAGE_BYTES)
+            yield range(place, place + count)
+            offset, length = offset + count, length - count
+
     def piece(self, offset: int, length: int) -> Piece:
         """A segment of it."""
         return Piece(self.va + offset, self.key, length)
@@ -126,12 +134,14 @@ class MessageHost:
 
     def write_bytes(self, region: Region, offset: int, data: bytes) -> None:
         """Put bytes into registered memory."""
-        for at, byte in enumerate(data, offset):
-            self.bench.store(region.place(at), byte)
+        store, rest = self.bench.store, iter(data)
+        for run in region.runs(offset, len(data)):
+            for address, byte in zip(run, rest, strict=False):  # the run is never the longer one
+                store(address, byte)
 
     def read_bytes(self, region: Region, offset: int, length: int) -> bytes:
         """Bytes of registered memory."""
-        return bytes(self.bench.fetch(region.place(at)) for at in range(offset, offset + length))
+        return bytes(self.bench.fetch(address) for run in region.runs(offset, length) for address in run)
 
     def region(self, va: int, length: int, pd: int, rights: int) -> Region:
         """Register new memory; its pages lie in host memory in another order than their addresses."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 
 from softhca.hardware.assembler import Program, assemble
@@ -25,5 +26,10 @@ def microcode_source(name: str) -> str:
 
 
 def microcode_program(name: str, constants: Mapping[str, int] | None = None) -> Program:
-    """The program, with other ``constants`` where they are given (`assemble`)."""
-    return assemble(microcode_source(name), constants)
+    """The program, with other ``constants`` where they are given (`assemble`); it is assembled once."""
+    return _assembled(microcode_source(name), tuple(sorted((constants or {}).items())))
+
+
+@lru_cache(maxsize=16)
+def _assembled(source: str, constants: tuple[tuple[str, int], ...]) -> Program:
+    return assemble(source, dict(constants))
