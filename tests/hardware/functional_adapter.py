@@ -212,7 +212,7 @@ class FunctionalAdapter:
             if length >> 31:
                 self.complete(qp, 0, work, NOT_READ)
                 return True
-            one.length, one.first, one.tries = length, one.psn, 0
+            one.length, one.first, one.tries, one.seen = length, one.psn, 0, one.answer
             one.sent, one.phase = 0, SENDING
             self.one_packet(qp)
         # who waits has no turn until the peer's next answer

@@ -183,6 +183,18 @@ def test_an_answer_is_heeded_once():
     assert (len(blocks.sent), blocks["SQ_TRIES"]) == (2, 1)
 
 
+@pytest.mark.parametrize("syndrome", [ACK, RNR | 5, NAK_GAP, 0x62], ids=hex)
+def test_what_was_answered_before_a_message_began_is_not_about_it(syndrome):
+    """A peer's answer to PSNs that have not been sent yet."""
+    blocks = SendBlocks(timeout=3)
+    blocks.answer(syndrome, 0xFFFFFE)
+    blocks.post()
+    blocks.turn()
+    assert (psns(blocks), blocks["SQ_PHASE"], blocks.statuses) == ([0xFFFFFE], WAITING, [])
+    blocks.answer(ACK, 0xFFFFFE)
+    assert blocks.statuses == [(1, SUCCESS)]
+
+
 @pytest.mark.parametrize(("length", "phase"), [(1 << 31, IDLE), (2001, BROKEN)])
 def test_two_gib_do_not_begin_and_what_goes_beyond_its_region_does_not_go_on(length, phase):
     blocks = SendBlocks()

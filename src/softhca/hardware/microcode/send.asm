@@ -172,6 +172,12 @@ summed: bit     length, 31              ; 2 GiB and more are no message
         move    word, LENGTH
         call    look
         move    CONTEXT_DATA, length
+        move    word, ANSWER            ; what was answered before it began is not about it
+        call    look
+        move    low, CONTEXT_DATA
+        move    word, SEEN
+        call    look
+        move    CONTEXT_DATA, low
         move    word, PSN
         call    look
         move    low, CONTEXT_DATA
