@@ -189,11 +189,12 @@ PROGRAM_SECONDS ?= 300
 hardware-programs: $(PLAIN)/.installed
 	$(PLAIN)/bin/python tests/hardware/random_messages.py --programs $(PROGRAMS) --seconds $(PROGRAM_SECONDS)
 
-# The same gates and the software adapter over a link that loses, repeats, delays and spoils packets.
-TALKS ?= 200
+# Worlds of the same gates and a software adapter over a link that loses, repeats, delays and spoils packets.
+TALKS ?= 1..200
+TALK_FAULTS ?= loss=5%,duplicate=3%,reorder=3%,corrupt=2%
 .PHONY: hardware-talks
 hardware-talks: $(PLAIN)/.installed
-	$(PLAIN)/bin/python tests/hardware/lossy_talk.py --seeds $(TALKS) --seconds $(PROGRAM_SECONDS)
+	SOFTHCA_GATES=build/gates $(PLAIN)/bin/softhca campaign --scenario gates --seeds $(TALKS) --faults $(TALK_FAULTS)
 
 # The documents as a site, in build/site; a warning fails it.
 .PHONY: docs

@@ -216,6 +216,8 @@ def test_a_queue_takes_as_many_entries_as_it_has(log):
             assert await driver.push(0, 0, (1, 2, 3))
         await driver.set(0, ce.CONSUMER, 1)
         assert await driver.push(1, 0, (1, 2, 3))
+        rounds = [driver.entry(BASE, log, number)[3] for number in (1, 1 << log)]
+        assert rounds == [1 << 31 | 1, 1 << log]  # the phase tells the second round from the first
         assert await driver.told(0) == (0, 0)
         assert not await driver.push(0, 0, (1, 2, 3))
         assert await driver.told(0) == (0, 1)

@@ -137,3 +137,33 @@ def test_a_host_that_refuses_fails_the_command_and_the_next_one_goes_on():
         assert await command(ctx, host, INWARD, 0x1010, 4)
 
     BENCH.run(script)
+
+
+def test_of_a_packet_that_is_dropped_nothing_stands_in_the_next():
+    """Bytes that do not fill a word wait for the next piece, but not for the next packet."""
+    host, words = filled([0]), []
+
+    async def script(ctx):
+        out, source = BENCH.block.out, BENCH.block.inward
+
+        def collect():
+            if ctx.get(out.valid):
+                words.append(ctx.get(out.word))
+
+        assert not await command(ctx, host, OUT, 0x1000, 3, collect)
+        ctx.set(out.forget, 1)
+        await ctx.tick()
+        ctx.set(out.forget, 0)
+        assert not await command(ctx, host, OUT, 0x1004, 4, collect)
+        assert not await command(ctx, host, FINISH, each=collect)
+        for word, address in ((0x01020304, 0x1008), (0x05060708, 0x100C)):
+            ctx.set(source.ready, 1)
+            ctx.set(source.word, word)
+            assert not await command(ctx, host, INWARD, address, 1)
+            ctx.set(source.forget, 1)
+            await ctx.tick()
+            ctx.set(source.forget, 0)
+
+    BENCH.run(script)
+    assert words == [int.from_bytes(bytes(byte_at(host, 0x1004 + i) for i in range(4)), "big")]
+    assert [byte_at(host, address) for address in (0x1008, 0x100C)] == [1, 5]
