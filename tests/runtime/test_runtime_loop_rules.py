@@ -9,6 +9,7 @@ from softhca.runtime.delayed_acknowledgement import QUICK_NS, QUICK_REPLIES
 from softhca.runtime.doorbell_batching import EXPECTED, LEFT_NS
 from softhca.runtime.loop import KICK_NS, NEVER, POLLS_AT_ONCE, EngineLoop
 from softhca.runtime.same_host_ring import PacketReceiver
+from softhca.runtime.sleeper import LATE_NS
 from softhca.runtime.transmitter import BURSTS
 from softhca.runtime.turn_lock import TurnLock
 from softhca.transport.flow import Flow
@@ -229,10 +230,10 @@ def test_clients_have_a_turn_when_they_have_asked_for_one(rules):
 
 
 def test_clients_are_told_of_events_behind_a_turn_and_nobody_is_where_there_are_none(rules):
-    rules.loop.settle()
+    rules.loop.settle(NOW)
     assert not rules.only("told")
     rules.attach()
-    rules.loop.settle()
+    rules.loop.settle(NOW)
     assert rules.only("told") == ["told"]
 
 
@@ -558,3 +559,11 @@ def test_the_last_turn_sends_all_that_is_due(rules):
     rules.engine.outgoing.append(99)
     rules.loop.send_rest()
     assert rules.wire.sent[-1] == 3 * BURSTS - 1
+
+
+@pytest.mark.parametrize(("later", "asked"), [(0, 0), (1, 1)])
+def test_a_poll_asks_for_the_next_deadline_only_where_somebody_sleeps_long(rules, later, asked):
+    rules.loop.clock = lambda: NOW
+    rules.loop.sleeper.wakeup_ns = NOW + LATE_NS + later
+    rules.loop.poll()
+    assert len(rules.only("deadline")) == asked

@@ -89,3 +89,14 @@ def test_a_sleep_in_seconds():
     assert timeout_s(NEVER, 5) is None
     assert timeout_s(1_500_000_000, 500_000_000) == 1.0
     assert timeout_s(5, 6) == 0
+
+
+def test_nobody_cares_for_a_deadline_who_waits_for_nothing_and_looks_soon_enough(sleeper, woken):
+    now = 1000 * LATE_NS
+    sleeper.begin_sleep(NEVER, now + LATE_NS, leads=False)
+    assert not sleeper.cares(now)
+    assert sleeper.cares(now - 1), "it would notice a deadline of that moment too late"
+    sleeper.settle(now)
+    assert woken == [], "and there is nothing to be missed"
+    sleeper.waiters = 1
+    assert sleeper.cares(now)

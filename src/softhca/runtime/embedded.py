@@ -124,7 +124,7 @@ class EmbeddedAdapter:
             with self.loop.lock:
                 if not self.loop.dead:  # an engine that has failed is not asked for anything any more
                     self._free(channel)
-                    self.loop.settle()
+                    self.loop.settle(self.loop.clock())
             self.channels.pop(number, None)
             self._close_if_unused()
 

@@ -64,7 +64,7 @@ cdef class EngineLoop:
     cpdef object kick(self)
     cdef unsigned long long now(self) except? 0
     cpdef object fail(self, object error)
-    cpdef object settle(self)
+    cpdef object settle(self, unsigned long long now)
     cpdef unsigned long long deadline(self) except? 0
     cdef unsigned long long _held_by_links_ns(self) except? 0
     cdef unsigned long long _held_back_ns(self) noexcept

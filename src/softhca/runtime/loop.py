@@ -364,7 +364,7 @@ class EngineLoop:
             worked: cython.bint = self.progress(now)
             self.polled = False
             if not self.dead:
-                self.settle()
+                self.settle(now)
         finally:
             self.lock.release()
         if worked:
@@ -386,7 +386,7 @@ class EngineLoop:
                     self.progress(now)
                     self.batching.last_ns = self.now()  # that took a while
                 if not self.dead:
-                    self.settle()
+                    self.settle(now)
         except Exception as error:
             self.fail(error)
         except BaseException as error:
@@ -410,11 +410,13 @@ class EngineLoop:
 
     # for who sleeps
 
-    def settle(self) -> None:
-        """After a turn: wake a sleeper that would wake up too late, or that waits for what has happened."""
+    def settle(self, now: int) -> None:
+        """After a turn at ``now``: wake a sleeper that would wake up too late, or that waits for what has
+        happened.  While a program polls nobody sleeps for long, and no deadline needs to be known."""
         if self.attached:
             self.clients.notify()
-        self.sleeper.settle(self.deadline())
+        if self.sleeper.cares(now):
+            self.sleeper.settle(self.deadline())
 
     def deadline(self) -> int:
         """When the next round is due even if nothing arrives; ``NEVER`` when none is."""

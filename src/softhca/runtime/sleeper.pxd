@@ -9,6 +9,7 @@ cdef class Sleeper:
 
     cpdef object on_event(self)
     cpdef bint deliver(self) noexcept
+    cpdef bint cares(self, unsigned long long now) noexcept
     cpdef object settle(self, unsigned long long deadline_ns)
     cpdef unsigned long long begin_sleep(self, unsigned long long deadline_ns, unsigned long long until_ns,
                                        bint leads) noexcept

@@ -57,6 +57,11 @@ class Sleeper:
         self.delivered = self.events
         return True
 
+    def cares(self, now: int) -> bool:
+        """Whether `settle` could wake anyone at ``now``: a thread waits, or sleeps so long that it would
+        notice a deadline too late, even one of this moment."""
+        return self.waiters != 0 or now + _LATE_NS < self.wakeup_ns
+
     def settle(self, deadline_ns: int) -> None:
         """A round has ended and ``deadline_ns`` is the next deadline: wake a thread that would wake up too
         late, or that waits for an event that has come."""
