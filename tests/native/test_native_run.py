@@ -1,5 +1,6 @@
 """``softhca run`` with programs in C."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ from native_world import LIMIT_S, needs
 from softhca.cli.errors import CommandError
 from softhca.cli.native_programs import PRELOAD, decide, needed, obstacle, preloaded, wants_devices
 from softhca.cli.shared_adapters import shares_devices
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 def softhca_run(libibverbs, *words, **variables):
@@ -33,6 +36,36 @@ def test_a_program_in_c_gets_a_device(libibverbs):
     assert (done.returncode, done.stderr) == (0, "")
     assert "hca_id:\tsofthca0" in done.stdout
     assert "PORT_ACTIVE" in done.stdout
+
+
+def requests_of(capture):
+    """The requests of a capture: opcode, whether an answer is asked for, PSN from the first one, bytes."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "softhca", "capture", "decode", "--json", str(capture)],
+        stdout=subprocess.PIPE, check=True, timeout=LIMIT_S,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    packets = [each for each in json.loads(done.stdout) if "WRITE" in each["opcode"]]
+    assert all(each["icrc_ok"] for each in packets)
+    return [
+        (each["opcode"], each["headers"]["bth"]["ack_request"], (each["psn"] - packets[0]["psn"]) % (1 << 24),
+         each["payload_bytes"], each["headers"].get("reth", {}).get("dma_length_bytes"))
+        for each in packets
+    ]  # fmt: skip
+
+
+def test_perftests_requests_are_those_of_softroce(libibverbs, tmp_path, unused_port):
+    needs("ib_write_bw")
+    test = f"ib_write_bw -F -n 5 -s 4096 -m 1024 -p {unused_port}"
+    script = f"""test $SOFTHCA_RANK = 0 && exec {test}
+    while ! grep -q ':{unused_port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do :; done
+    exec {test} 127.0.0.1"""
+    capture = tmp_path / "written.pcapng"
+    done = softhca_run(libibverbs, "-n", "2", "--capture", str(capture), "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    theirs = requests_of(CAPTURES / "ib_write_bw.pcap")
+    assert len(theirs) == 20
+    assert list(dict.fromkeys(requests_of(capture))) == theirs
 
 
 @pytest.mark.parametrize("variables", [{}, {"SOFTHCA_ADAPTER": "process"}])
