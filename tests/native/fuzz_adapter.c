@@ -238,8 +238,10 @@ void adapter_scribble(struct ring *ring, const void *entry, unsigned bytes)
         return;
     if (fed() % 4) { /* what could be an entry */
         memcpy(ring->bodies, entry, bytes < ring->body_bytes ? bytes : ring->body_bytes);
-        if (fed() % 8 == 7)
-            fed_bytes(&reference, sizeof reference);
+        switch (fed() % 8) {
+        case 6: reference.body_bytes += fed() % 64; break; /* longer than what is asked for */
+        case 7: fed_bytes(&reference, sizeof reference); break;
+        }
         ring->references[ring->index] = reference;
         ring->control->tail = ring->head + 1 + (fed() % 16 == 15);
         return;

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from softhca.native import build
+from softhca.queues import layout
 from softhca.queues.control import encode_fields
-from softhca.queues.control_fields import COMMANDS
+from softhca.queues.control_fields import CM_REQUEST, COMMANDS
 from softhca.queues.handshake import MESSAGES
 from softhca.queues.header import header
 
@@ -91,8 +92,23 @@ def compiled(target: str, folder: Path, command: Sequence[str], sources: Sequenc
     return made
 
 
+def untaken_request() -> bytes:
+    """An input of ``rdmacm``: a request for a connection, with a number below its listener's, that nobody
+    takes before its file is closed.
+    """
+
+    def command(number: int, length: int, identifier: int, *further: int) -> bytes:
+        return bytes([0, number, 1]) + bytes(length) + bytes([identifier, *further, 0])
+
+    header = layout.CM_HEADER.size_bytes + layout.CM_PRIVATE_BYTES
+    return (b"\1" + command(0, 24, 0, 0) + command(0, 24, 0, 0)  # CREATE_ID
+            + command(2, 40, 1, 1, 0) + b"\1" + command(7, 8, 1)  # BIND_IP; the adapter stays honest; LISTEN
+            + command(1, 16, 0) + b"\5" + bytes(header) + bytes([CM_REQUEST, 1, 1, 1]))  # fmt: skip
+
+
 def seeds() -> Iterator[bytes]:
     """Inputs of the corpora, and some at random that begin as both targets' do."""
+    yield untaken_request()
     for name in CORPORA:
         for data in stored(name):
             yield b"\1\1" + data

@@ -97,7 +97,7 @@ static void entry(void)
     fed_bytes(&header, sizeof header);
     fed_bytes(data, sizeof data);
     header.kind = fed() % 16;
-    header.listener = fed() % 4, header.id = fed() % 4;
+    header.listener = fed() % 4 ? 1 : fed() % 4, header.id = fed() % 4 ? 1 : fed() % 4; /* an honest one's are 1 */
     if (fed() % 4)
         data[0] = 0, data[1] = 0x40, header.private_bytes = 92, header.qp_type = 2;
     if (header.private_bytes > SOFTHCA_CM_PRIVATE_BYTES)
