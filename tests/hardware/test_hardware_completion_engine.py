@@ -271,6 +271,22 @@ def test_the_last_word_of_an_entry_is_written_last_and_both_engines_get_their_tu
     BENCH.run(script)
 
 
+def test_an_event_that_comes_in_the_clock_in_which_the_host_clears_stays():
+    host = HostBusMemory()
+
+    async def script(ctx):
+        driver = Driver(ctx, host)
+        await driver.make(0, BASE, 3)
+        await driver.set(0, ce.ARM, ce.ARM_NEXT)
+        ctx.set(BENCH.block.host.clear_events, 1)
+        assert await driver.push(0, 0, (1, 2, 0))
+        assert ctx.get(BENCH.block.host.events) == 1
+        await driver.tick()
+        assert ctx.get(BENCH.block.host.events) == 0
+
+    BENCH.run(script)
+
+
 def test_global_events_come_in_order_and_what_finds_no_room_is_counted():
     async def script(ctx):
         host = BENCH.block.host

@@ -158,7 +158,7 @@ def test_a_fifo_without_room_refuses_the_whole_packet_and_takes_the_next():
         assert ctx.get(block.rx_drops) == 2 | drops.DROP_RESOURCES << 16
         await strobe(ctx, block.write_rx_pop, 2)
         assert ctx.get(block.rx_status) == 0
-        for _ in range(3):  # the third finds words, but no place for a packet
+        for _ in range(3):  # the third finds neither words nor a place
             await line_words(ctx, block.line, small)
         assert ctx.get(block.rx_drops) == 3 | drops.DROP_RESOURCES << 16
         await strobe(ctx, block.write_rx_pop, 3)  # no command
@@ -172,6 +172,7 @@ def test_a_fifo_without_room_refuses_the_whole_packet_and_takes_the_next():
     [
         (0, 0x01, (drops.DROP_LINK_HEADER, 0)),
         (1, 0x02, (drops.DROP_RAW, 0)),
+        (1, 0x03, (drops.DROP_RAW, 0)),
         (5, 0x01, (drops.DROP_LENGTH, 0)),
         (8, 0x1C, (0, drops.DROP_OPCODE)),
         (8, 0x09, (0, drops.DROP_TRUNCATED)),  # from SEND ONLY to READ RESPONSE FIRST: no room for its AETH
@@ -439,6 +440,29 @@ def test_the_packet_buffer_is_its_model(steps):
                 assert ctx.get(block.left) == len(packet)
                 assert ctx.get(block.word) == packet[0]
                 assert (ctx.get(block.tag), ctx.get(block.first)) == (tag, first)
+
+    BUFFER.run(script)
+
+
+def test_a_packet_without_a_place_is_not_kept_though_its_words_have_room():
+    async def script(ctx):
+        block = BUFFER.block
+        for word in range(3):
+            ctx.set(block.write_valid, 1)
+            ctx.set(block.write_word, word)
+            await ctx.tick()
+            ctx.set(block.write_valid, 0)
+            assert ctx.get(block.room) > 0
+            assert ctx.get(block.fits) == (word < 2)
+            ctx.set(block.keep, 1)
+            await ctx.tick()
+            ctx.set(block.keep, 0)
+        for _ in range(2):
+            assert ctx.get(block.ready)
+            ctx.set(block.skip_rest, 1)
+            await ctx.tick()
+        ctx.set(block.skip_rest, 0)
+        assert not ctx.get(block.ready)
 
     BUFFER.run(script)
 

@@ -342,6 +342,30 @@ def test_a_count_that_does_not_fit_and_a_pop_of_nothing_change_nothing():
     DOORBELLS.run(script)
 
 
+def test_a_doorbell_puts_only_who_had_no_work():
+    """Who has work waits for its turn, has it, or waits for its peer: a doorbell more gives no turn more."""
+
+    async def script(ctx):
+        block, puts = DOORBELLS.block, []
+        ctx.set(block.context.ready, 1)
+        ctx.set(block.put[0].ready, 1)
+        for qp in (1, 1, 3, 1):
+            ctx.set(block.ring.valid, 1)
+            ctx.set(block.ring.queue, 0)
+            ctx.set(block.ring.qp, qp)
+            ctx.set(block.ring.count, 2)
+            for _ in range(5):
+                taken = ctx.get(block.ring.ready)
+                await ctx.tick()
+                if taken:
+                    ctx.set(block.ring.valid, 0)
+                if ctx.get(block.put[0].valid):
+                    puts.append(ctx.get(block.put[0].qp))
+        assert puts == [1, 3]
+
+    DOORBELLS.run(script)
+
+
 @pytest.mark.parametrize("block", [DoorbellManager, WorkScheduler])
 @pytest.mark.parametrize("vis", [0, 1, 6, 8192])
 def test_a_size_that_cannot_be_is_refused(block, vis):

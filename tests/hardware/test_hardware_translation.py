@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.hardware import translation
-from softhca.hardware.translation import DOMAIN, HOST, INVALID, NONE, OUTSIDE, RIGHTS, Translation
+from softhca.hardware.translation import (
+    BY_KEY_BIT,
+    DOMAIN,
+    HOST,
+    INVALID,
+    NONE,
+    OUTSIDE,
+    RANGE,
+    RIGHTS,
+    Translation,
+)
 from softhca.memory import regions
 from softhca.memory.host import HostMemory
 from softhca.memory.regions import RegionTable
@@ -178,6 +188,55 @@ def test_a_request_beyond_the_rights_that_exist_and_domain_0_are_refused():
         assert (await look_up(ctx, host, 0, 1, 0x7F))[0] == NONE
         assert (await look_up(ctx, host, 0, 1, 0x80))[0] == RIGHTS
         assert (await look_up(ctx, host, 0, 1 << 24 | 1, 0))[0] == DOMAIN
+
+    BENCH.run(script)
+
+
+START, LENGTH, KEY, FIRST, FOUND = 0xFFFF_FFFF_0000_0F80, 0x1100, 4, 10, (0x31, 0x75, 0x52)
+
+
+@pytest.mark.parametrize(
+    ("key", "offset", "length", "entries", "reason", "page"),
+    [
+        (KEY, 0, 1, 13, NONE, 0),
+        (KEY, 0x7F, 2, 13, NONE, 0),
+        (KEY, 0x80, 1, 13, NONE, 1),
+        (KEY, LENGTH - 1, 1, 13, NONE, 2),
+        (KEY, 0, LENGTH, 13, NONE, 0),
+        (KEY, LENGTH, 0, 13, NONE, 2),
+        (KEY, 0, LENGTH + 1, 13, RANGE, 0),
+        (KEY, 1, 0xFFFFFFFF, 13, RANGE, 0),
+        (KEY, LENGTH + 1, 0, 13, RANGE, 0),
+        (KEY, -1, 1, 13, RANGE, 0),
+        (KEY, -START, 1, 13, RANGE, 0),
+        (KEY, 0x107F, 1, 12, NONE, 1),
+        (KEY, LENGTH - 1, 1, 12, OUTSIDE, 0),  # its page's entry is the first behind the table
+        (9, 0, 1, 13, INVALID, 0),
+        (FIRST, 0, 1, 13, OUTSIDE, 0),  # the key's fourth entry is
+    ],
+)
+def test_a_key_gives_a_range_within_its_region_and_table(key, offset, length, entries, reason, page):
+    host, base = HostBusMemory((0, 1)), 0x1000
+    words = {KEY: (FIRST, 0x82000001), KEY + 1: (START & 0xFFFFFFFF, START >> 32), KEY + 2: (LENGTH, 0)}
+    words |= {FIRST + at: (frame, 0x80000001) for at, frame in enumerate(FOUND)}
+    for at, (low, upper) in words.items():
+        host.words[base + 8 * at], host.words[base + 8 * at + 4] = low, upper
+    va = START + offset
+
+    async def script(ctx):
+        block = BENCH.block
+        settle(ctx, base, entries)
+        for register, data in (
+            (block.write_tpt_va, va & 0xFFFFFFFF),
+            (block.write_tpt_va_high, va >> 32),
+            (block.write_tpt_length, length),
+        ):
+            await strobe(ctx, register, data)
+        frame = 0 if reason else FOUND[page]
+        assert await look_up(ctx, host, key, 1, 2 | 1 << BY_KEY_BIT) == (reason, frame)
+        place = ctx.get(block.tpt_address_high) << 32 | ctx.get(block.tpt_address)
+        assert reason or place == frame << 12 | va & 0xFFF
+        assert all(base <= address < base + 8 * entries for _, address, _, _ in host.transactions)
 
     BENCH.run(script)
 
