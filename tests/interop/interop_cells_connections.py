@@ -6,7 +6,9 @@ Debian's programs on librdmacm run on both sides, in the guest on the kernel's `
 
 from __future__ import annotations
 
+import contextlib
 import re
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,7 +20,7 @@ from interop_matrix import DIRECTIONS, SHORT_SETTINGS, Case, cell
 from interop_network import COMMAND_HOST, address
 from interop_peer import Peer, PeerError
 
-PROGRAM_S = 240.0
+PROGRAM_S, DATAGRAMS_S = 240.0, 20.0
 LOSS = "loss 5%"
 PINGS = 5
 LISTENS_NOT = re.compile(
@@ -214,13 +216,19 @@ def mckey(case: Case) -> None:
         else:
             with running(adapter.start("stdbuf", "-oL", *words, address(COMMAND_HOST, 4))) as process:
                 assert process.stdout is not None
+                end_s = time.monotonic() + PROGRAM_S
                 line = "joined"
                 while f"joined dgid: ::ffff:{GROUP}" not in line:
                     line = process.stdout.readline()
                     if not line:
                         raise CellError("our mckey has ended")
-                sent = _said(words, guest.run(*words, kernel, "-s", timeout_s=PROGRAM_S, check=False))
-                got, _ = process.communicate(timeout=PROGRAM_S)
+                sent = got = ""
+                while not got:  # a datagram may be lost on a busy machine, and nobody sends it again
+                    sent = _said(words, guest.run(*words, kernel, "-s", timeout_s=PROGRAM_S, check=False))
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        got, _ = process.communicate(timeout=DATAGRAMS_S)
+                    if not got and time.monotonic() > end_s:
+                        raise CellError(f"our mckey waits for what was sent; sender: {sent[-400:]}")
     if "return status 0" not in sent or not DONE.search(got):
         raise CellError(f"sender: {sent[-400:]}; receiver: {got[-400:]}")
 
