@@ -18,7 +18,7 @@ from wire_samples import routes, sample_route, transports
 
 from softhca.hardware import header_rules
 from softhca.hardware.crc import ICRC_POLYNOMIAL, VCRC_POLYNOMIAL, shifted
-from softhca.hardware.fifo import ReceiveFifo, SendFifo
+from softhca.hardware.fifo import PUSH_NOTHING, ReceiveFifo, SendFifo
 from softhca.hardware.packet_buffer import PacketBuffer
 from softhca.hardware.ports import RegisterWrite
 from softhca.hardware.serial import Line, SerialReceiver, SerialTransmitter
@@ -360,6 +360,20 @@ def test_a_packet_that_finds_no_room_is_not_sent_and_the_next_one_is():
         assert ctx.get(fifo.tx_status) & 3 == 0
 
     bench.run(script)
+
+
+def test_a_packet_that_is_thrown_away_leaves_nothing_in_the_next_ones_icrc():
+    packet = a_packet(b"abcd").encode()
+
+    async def script(ctx):
+        fifo = SENDING.block.fifos[0]
+        await strobe(ctx, fifo.write_tx_word, 0x12345678)
+        await strobe(ctx, fifo.write_tx_push, 0)
+        await strobe(ctx, fifo.write_tx_push, PUSH_NOTHING)
+        await push(ctx, fifo, packet)
+        assert await collect(ctx, SENDING.block.line, 60) == [packet]
+
+    SENDING.run(script)
 
 
 def test_a_word_that_is_pushed_while_the_icrc_is_put_takes_its_packet_with_it():

@@ -60,6 +60,8 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "after one global packet all are"), "hardware/test_hardware_fifo.py"),
     (m("gates-fifo-lost-push-unnoticed", "hardware/fifo.py", "                with m.If(late):\n                    m.d.sync += lost.eq(1)\n", "",
        "what is pushed while the ICRC is put is lost, and its packet goes"), "hardware/test_hardware_fifo.py"),
+    (m("gates-fifo-thrown-keeps-icrc", "hardware/fifo.py", "m.d.sync += [icrc.eq(_ONES), lost.eq(0)]\n", "m.d.sync += lost.eq(0)\n",
+       "behind a packet that is thrown away the ICRC is wrong"), "hardware/test_hardware_fifo.py"),
     (m("gates-serial-odd-stays", "hardware/serial.py", "m.d.sync += [odd.eq(0), vcrc.eq(_ONES)]", "m.d.sync += vcrc.eq(_ONES)",
        "behind half a word all words are shifted"), "hardware/test_hardware_fifo.py"),
     (m("gates-serial-requests-first", "hardware/serial.py", "with m.If(self.reply.valid & ~(self.request.valid & (row == self.limit))):", "with m.If(self.reply.valid & ~self.request.valid):",
