@@ -92,6 +92,8 @@ class Scheduler:
     def _level(self) -> int:
         """The level whose turn it is; ``waiting`` is not empty."""
         highest: cython.int = LEVELS - 1
+        if self.waiting == 1 << self.level:  # nobody but the level that had the last turn
+            highest = self.level
         while not self.waiting & (1 << highest):
             highest -= 1
         lower: cython.uint = self.waiting & ((1 << highest) - 1)
