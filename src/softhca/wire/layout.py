@@ -27,18 +27,16 @@ class Field(NamedTuple):
     as_bytes: bool = False
 
 
-_PLACES: dict[type[Header], list[tuple[str, int, int, int, int]]] = {}
-"""Where fields stand (`Header._places`), of the headers that have been decoded."""
-
-
 _CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
 """How `struct` writes a number of so many bits."""
 
 
 class _Encoding:
-    """How a header is encoded in one go: ``values`` gets its fields, ``packing`` writes numbers and bytes.
+    """How a header is encoded and decoded in one go: ``values`` gets its fields, ``packing`` writes and reads
+    numbers and bytes.
 
-    Fields that share a number (flags, 24 bits beside 8) are put together first: ``joined`` has their places.
+    Fields that share a number (flags, 24 bits beside 8) are put together first: ``joined`` has their places,
+    ``parted`` where such a number stands, whether as bytes, and the shift and mask of each field in it.
     ``lengths`` are the places of byte fields, and their lengths.
     """
 
@@ -59,6 +57,11 @@ class _Encoding:
             if sum(bits for _, bits in run) in _CODES:
                 codes, run = codes + self._join(run), []
         self.packing = struct.Struct(">" + codes + self._join(run))
+        self.names = tuple(field.name for field in layout)
+        self.parted = [
+            (run[0][0], bits not in _CODES, _shifts(bits, [width for _, width in run]))
+            for bits, run in self.joined
+        ]
         self.joined.reverse()  # what is behind goes first, so that places in front hold
 
     def _join(self, run: list[tuple[int, int]]) -> str:
@@ -92,7 +95,33 @@ class _Encoding:
             return None
 
 
+    def decode(self, data: bytes) -> dict[str, int | bytes]:
+        """The fields by name, of as many bytes as the header has."""
+        values: list[Any] = list(self.packing.unpack(data))
+        for place, as_bytes, parts in self.parted:
+            number = int.from_bytes(values[place], "big") if as_bytes else values[place]
+            values[place : place + 1] = [number >> shift & mask for shift, mask in parts]
+        return dict(zip(self.names, values, strict=True))
+
+
+def _shifts(bits: int, widths: list[int]) -> list[tuple[int, int]]:
+    """Shift and mask of each field of a number of ``bits``, the most significant first."""
+    found = []
+    for width in widths:
+        bits -= width
+        found.append((bits, (1 << width) - 1))
+    return found
+
+
 _ENCODINGS: dict[type[Header], _Encoding] = {}
+
+
+def _encoding(kind: type[Header]) -> _Encoding:
+    """That of a header, made when it is asked for first."""
+    found = _ENCODINGS.get(kind)
+    if found is None:
+        found = _ENCODINGS[kind] = _Encoding(kind.LAYOUT)
+    return found
 
 
 class Header:
@@ -117,35 +146,11 @@ class Header:
             raise WireError(
                 f"{cls.__name__} needs {cls.LENGTH_BYTES} bytes at offset {offset} of {len(buffer)}"
             )
-        data = bytes(buffer[offset:end])
-        values: dict[str, int | bytes] = {}
-        for name, first, last, shift, mask in cls._places():
-            part = data[first:last]
-            values[name] = int.from_bytes(part, "big") >> shift & mask if mask else part
-        return values
-
-    @classmethod
-    def _places(cls) -> list[tuple[str, int, int, int, int]]:
-        """Of each field its name, its first byte and the one after its last, and where it stands in these:
-        a shift and a mask; mask 0: it is these bytes.
-        """
-        found = _PLACES.get(cls)
-        if found is None:
-            found, bit = [], 0
-            for field in cls.LAYOUT:
-                first, last = bit // 8, (bit + field.bits + 7) // 8
-                mask = 0 if field.as_bytes else (1 << field.bits) - 1
-                bit += field.bits
-                found.append((field.name, first, last, last * 8 - bit, mask))
-            _PLACES[cls] = found
-        return found
+        return _encoding(cls).decode(bytes(buffer[offset:end]))
 
     def encode(self) -> bytes:
         """The header's ``LENGTH_BYTES`` bytes; WireError when a value does not fit its field."""
-        encoding = _ENCODINGS.get(type(self))
-        if encoding is None:
-            encoding = _ENCODINGS[type(self)] = _Encoding(self.LAYOUT)
-        encoded = encoding.encode(self)
+        encoded = _encoding(type(self)).encode(self)
         return self._encode_one_by_one() if encoded is None else encoded
 
     def _encode_one_by_one(self) -> bytes:
