@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from softhca.driver.entry_ring import EntryRing
@@ -343,10 +344,14 @@ def _alternate_fields(alternate: CmAlternatePath) -> dict[str, object]:
 _ALTERNATE_FIELDS = [each.name for each in fields(CmAlternatePath) if not each.name.endswith("gid")]
 _PATH_FIELDS = [each.name for each in fields(CmPath) if each.name in _NAMES]
 _QUEUE_PAIR_FIELDS = [each.name for each in fields(CmQueuePair) if each.name not in ("srq", "flow_control")]
+_PATH_OF, _QUEUE_PAIR_OF = (
+    itemgetter(*map(_NAMES.index, names)) for names in (_PATH_FIELDS, _QUEUE_PAIR_FIELDS)
+)
 
 
 def _event(entry: bytes) -> CmEvent:
-    values = dict(zip(_NAMES, _HEADER.unpack_from(entry), strict=True))
+    read = _HEADER.unpack_from(entry)
+    values = dict(zip(_NAMES, read, strict=True))
     start = _HEADER.size
     return CmEvent(
         kind=values["kind"],
@@ -356,9 +361,9 @@ def _event(entry: bytes) -> CmEvent:
         service_id=values["service_id"],
         remote_ca_guid=values["remote_ca_guid"],
         own_gid=_gid(values, "own_gid"),
-        path=CmPath(gid=_gid(values, "gid"), **{name: values[name] for name in _PATH_FIELDS}),
+        path=CmPath(gid=_gid(values, "gid"), **dict(zip(_PATH_FIELDS, _PATH_OF(read), strict=True))),
         queue_pair=CmQueuePair(
-            **{name: values[name] for name in _QUEUE_PAIR_FIELDS},
+            **dict(zip(_QUEUE_PAIR_FIELDS, _QUEUE_PAIR_OF(read), strict=True)),
             srq=bool(values["srq"]),
             flow_control=bool(values["flow_control"]),
         ),

@@ -202,13 +202,14 @@ class Dispatcher:
         header = mad.header
         key = header.management_class, header.class_version, header.method
         taker = self._takers.get(key)
-        known = {each[:2] for each in self._takers if each[0] == header.management_class}
-        if taker is None and key[:2] in known and _asks_for_class(header):
+        known = taker is not None or any(each[:2] == key[:2] for each in self._takers)
+        known_class = known or any(each[0] == header.management_class for each in self._takers)
+        if taker is None and known and _asks_for_class(header):
             self._answer(mad.response(STATUS_OK, ClassPortInfo(class_version=header.class_version)), source)
             return
         verdict, status, counter = VERDICTS[
-            header.base_version == BASE_VERSION and (not known or key[:2] in known),
-            bool(known),
+            header.base_version == BASE_VERSION and (known or not known_class),
+            known_class,
             taker is not None,
             header.method in ANSWERED_METHODS,
         ]

@@ -505,7 +505,8 @@ ATTRIBUTES: dict[int, type[Message]] = {
     0x0019: Lap,
     0x001A: Apr,
 }
-_ATTRIBUTE = slice(16, 18)
+_KIND, _TRANSACTION_ID, _ATTRIBUTE = slice(1, 4), slice(8, 16), slice(16, 18)
+_MESSAGE = bytes((CLASS_CM, CLASS_VERSION, METHOD_SEND))
 _REMOTE_COMM_ID = slice(MadHeader.LENGTH_BYTES + 4, MadHeader.LENGTH_BYTES + 8)
 ATTRIBUTE_OF: dict[type[Message], int] = {kind: number for number, kind in ATTRIBUTES.items()}
 
@@ -532,18 +533,15 @@ def connection_of(data: bytes) -> int:
 
 def decode(data: Octets) -> tuple[int, Message]:
     """Transaction ID and message of a management datagram; WireError for one that is none of these."""
-    mad = Mad.decode(data)
-    header = mad.header
-    if (header.management_class, header.class_version, header.method) != (
-        CLASS_CM,
-        CLASS_VERSION,
-        METHOD_SEND,
-    ):
+    if len(data) < MAD_BYTES:
+        raise WireError(f"a MAD needs {MAD_BYTES} bytes, not {len(data)}")
+    if bytes(data[_KIND]) != _MESSAGE:
         raise WireError("this is no message of the communication manager")
-    kind = ATTRIBUTES.get(header.attribute_id)
+    number = int.from_bytes(data[_ATTRIBUTE], "big")
+    kind = ATTRIBUTES.get(number)
     if kind is None:
-        raise WireError(f"the communication manager has no message {header.attribute_id:#06x}")
-    return header.transaction_id, kind.decode(mad.data)
+        raise WireError(f"the communication manager has no message {number:#06x}")
+    return int.from_bytes(data[_TRANSACTION_ID], "big"), kind.decode(data, MadHeader.LENGTH_BYTES)
 
 
 def padded(kind: type[Message], private_data: bytes) -> bytes:
