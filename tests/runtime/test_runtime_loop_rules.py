@@ -513,6 +513,7 @@ def test_who_gets_the_lock_of_an_adapter_that_was_closed_meanwhile_gives_no_roun
 def test_nothing_more_is_asked_of_an_engine_that_has_raised(rules, caplog, way):
     rules.engine.raises["expire"] = ValueError("broken")
     rules.engine.raises["deadline"] = AssertionError("asked again")
+    rules.loop.sleeper.wakeup_ns = NEVER  # somebody sleeps, whom a deadline might wake
     assert not getattr(rules.loop, way)(*([NOW] if way == "turn" else []))
     assert rules.loop.dead
     assert rules.woken == 1, "who sleeps must see that"
