@@ -89,6 +89,19 @@ def loopback_address() -> Callable[[], str]:
     return lambda: next(addresses)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_device(loopback_address: Callable[[], str]) -> None:
+    """Each file begins with one device, at an address that no other test has: neither those that earlier
+    files have left, nor one that the adapter of another process of the tests serves too.
+    """
+    from softhca.driver import registry
+    from softhca.runtime import devices
+
+    for name in registry.names():
+        devices.remove(name)
+    devices.add(f"softhca0=udp:{loopback_address()}")
+
+
 @pytest.fixture(autouse=True)
 def few_descriptors_are_left() -> Iterator[None]:
     """A test that leaves many descriptors open fails itself, and not one that comes long after it."""

@@ -20,9 +20,6 @@ Pair = tuple[Channel, Channel]
 @pytest.fixture(scope="module", autouse=True)
 def device() -> Iterator[Any]:
     """One device, open for the whole file, whose adapter is empty at the end."""
-    for name in registry.names():
-        devices.remove(name)
-    devices.add("")
     (name,) = registry.names()
     opened = registry.open_device(name)
     yield devices.find(name)

@@ -429,7 +429,7 @@ def test_connections_leave_nothing(connected: Callable[..., Pair], device: Any) 
         assert list(server) == []
         server.close()
     assert device.resources() == counts
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # fewer: what earlier tests left has ended
     for client, server in (one, kept):
         client.send(b"x")
         assert server.recv() == b"x"

@@ -19,10 +19,15 @@ static void fail(int line, const char *what)
     _exit(1);
 }
 
+/* Protection domains are the device's, as on every adapter: its neighbours must find some. */
+#define MOST_PDS 10000
+
 /* As the library does, without waiting. */
 static void put_command(struct host *host)
 {
-    size_t bytes = softhca_encode_alloc_pd(host->out, sizeof host->out, ++host->tag);
+    size_t bytes = ++host->tag < MOST_PDS
+        ? softhca_encode_alloc_pd(host->out, sizeof host->out, host->tag)
+        : softhca_encode_query_device(host->out, sizeof host->out, host->tag);
     ring_copy_in(&host->commands, host->commands.body_tail, host->out, (uint32_t)bytes);
     ring_add(&host->commands, (uint32_t)bytes);
     ring_publish(&host->commands);

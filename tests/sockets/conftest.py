@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from softhca import sockets
-from softhca.driver import registry
-from softhca.runtime import devices as runtime_devices
 from softhca.sockets import devices
 
 Pair = tuple[sockets.socket, sockets.socket]
@@ -18,11 +16,7 @@ Pair = tuple[sockets.socket, sockets.socket]
 
 @pytest.fixture(scope="module", autouse=True)
 def devices_are_let_go() -> Iterator[None]:
-    """One fresh device, whatever earlier files have left; sockets keep it open, and the next file begins
-    without."""
-    for name in registry.names():
-        runtime_devices.remove(name)
-    runtime_devices.add("")
+    """Sockets keep the device of a file open."""
     yield
     gc.collect()
     devices.let_go()

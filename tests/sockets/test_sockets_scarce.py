@@ -381,7 +381,9 @@ def test_nothing_is_left_whatever_step_fails(
     def more_than(before: dict[str, int]) -> dict[str, tuple[int, int]]:
         end_s = time.monotonic() + LIMIT_S
         while True:
-            more = {kind: (before[kind], now) for kind, now in there().items() if now > before[kind]}
+            more = {
+                kind: (before.get(kind, 0), now) for kind, now in there().items() if now > before.get(kind, 0)
+            }
             if not more or time.monotonic() > end_s:
                 return more
             time.sleep(0.01)
