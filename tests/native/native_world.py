@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from kills import resources
 
 from machine_speed import limit_s
 from softhca.native import PATHS_NAME, build, library
@@ -216,6 +217,13 @@ def await_listener(port: int, process: subprocess.Popen[str]) -> None:
     raise AssertionError(process.stdout.read() if process.stdout else "it has ended")
 
 
+def await_rdma_listener(world: World, process: subprocess.Popen[str]) -> None:
+    """Return when the adapter of ``world`` has what `process` listens with by the RDMA CM, or has ended.  A
+    client of many connections that comes before has some of them refused; its server waits for these."""
+    while not world.prefix and process.poll() is None and not resources(world.socket).get("CM"):
+        os.sched_yield()
+
+
 def ended(program: subprocess.Popen[str]) -> str:
     """What a program said that ends by itself, and well."""
     said, _ = program.communicate(timeout=LIMIT_S)
@@ -251,6 +259,7 @@ def both(
     while True:
         with world.start(*server, **variables) as passive:
             try:
+                await_rdma_listener(world, passive)
                 active = asked(other, passive, *client, **variables)
                 return ended(passive), active
             except PeerLostError:
