@@ -252,14 +252,23 @@ def asked(world: World, server: subprocess.Popen[str], *command: str, **variable
 
 
 def both(
-    world: World, other: World, server: Sequence[str], client: Sequence[str], **variables: str
+    world: World,
+    other: World,
+    server: Sequence[str],
+    client: Sequence[str],
+    tcp_port: int = 0,
+    **variables: str,
 ) -> tuple[str, str]:
-    """Run a program against another one; what both said."""
+    """Run a program against another one, which begins when it listens, first at ``tcp_port`` where that is
+    said; what both said."""
     end_s = time.monotonic() + LIMIT_S
     while True:
         with world.start(*server, **variables) as passive:
             try:
-                await_rdma_listener(world, passive)
+                if tcp_port:
+                    await_listener(tcp_port, passive)
+                else:
+                    await_rdma_listener(world, passive)
                 active = asked(other, passive, *client, **variables)
                 return ended(passive), active
             except PeerLostError:
