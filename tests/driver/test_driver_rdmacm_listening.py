@@ -11,7 +11,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import connecting, events, listening, ports, queue_pairs, states
 from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.events import ConnectionParameters, EventChannel
-from softhca.driver.rdmacm.identifier import Identifier
+from softhca.driver.rdmacm.identifier import OPTION_AFONLY, Identifier
 from softhca.driver.rdmacm.local_devices import LocalDevices
 from softhca.driver.rdmacm.port_numbers import PortNumbers
 from softhca.management.ip_service import TCP, UDP, IpHeader, service_id
@@ -191,6 +191,46 @@ def test_a_listener_at_all_addresses_of_ipv4_takes_no_ipv6(make, device):
     device.channel.queue_event(request(header=IpHeader.between(six, 40000, six)), request(8))
     assert owner.channel.next_event(0).identifier.destination == of_gid(THERE, 40000)
     assert device.channel.sent[-1][:2] == ("reject", (7, listening.NOBODY_LISTENS))
+
+
+def listening_at_all(make, version, *, family_only=False, space=TCP):
+    found = make(space)
+    if family_only:
+        found.set_option(OPTION_AFONLY, 1)
+    found.bind(SocketAddress(bytes(16 if version == 6 else 4), PORT))
+    found.listen()
+    return found
+
+
+SIX = bytes.fromhex("20010db8000000000000000000000001")
+
+
+@pytest.mark.parametrize("first", [4, 6])
+def test_listeners_of_both_ip_versions_share_the_adapters(make, device, first):
+    owners = {
+        version: listening_at_all(make, version, family_only=version == 6) for version in (first, 10 - first)
+    }
+    assert [name for name, *_ in device.channel.sent] == ["listen"]
+    device.channel.queue_event(request(7, IpHeader.between(SIX, 40000, SIX)), request(8))
+    found = [owners[4].channel.next_event(0) for _ in range(2)]
+    assert [each.listener for each in found] == [owners[6], owners[4]]
+    owners[first].close()
+    assert [name for name, *_ in device.channel.sent] == ["listen"]
+    device.channel.queue_event(*(request(9 + number, header) for number, header in
+                                 enumerate([IpHeader.between(SIX, 40000, SIX), None])))  # fmt: skip
+    assert owners[4].channel.next_event(0).listener == owners[10 - first]
+    assert owners[4].channel.next_event(0) is None
+    refused = 9 if first == 6 else 10
+    assert device.channel.sent[-1][:2] == ("reject", (refused, listening.NOBODY_LISTENS))
+    owners[10 - first].close()
+    assert ("destroy", (101,), {}) in device.channel.sent
+
+
+def test_listeners_that_requests_do_not_tell_apart_are_the_adapters_affair(make, device):
+    listening_at_all(make, 4)
+    listening_at_all(make, 6)
+    listening_at_all(make, 4, space=UDP)
+    assert [name for name, *_ in device.channel.sent] == ["listen"] * 3
 
 
 def test_who_accepts_does_no_more_at_a_time_than_the_peer(make, device):

@@ -493,6 +493,48 @@ static void case_refused(void)
     CHECK(!close(fd));
 }
 
+/* Who asks by IPv4 is told of by the listener for `uid`, or refused. */
+static void asked_by_four(int fd, uint16_t port, uint64_t uid)
+{
+    uint32_t active = routed(fd, TCP, port);
+    CHECK(!connect_to(fd, active, "", 0, 1));
+    if (uid) {
+        struct ucma_event event = expect(fd, UCMA_CONNECT_REQUEST, uid);
+        CHECK(!reject(fd, event.id, ""));
+    }
+    CHECK(expect(fd, UCMA_REJECTED, 1).status == (uid ? 28 : 8));
+    CHECK(!destroy(fd, active, NULL));
+}
+
+/* Listeners at all addresses of IPv4 and at all of IPv6 have one port, in either order. */
+static void case_families(void)
+{
+    for (uint32_t first = 0; first < 2; first++) {
+        int fd = open_file(0), only = 1;
+        uint32_t four = create(fd, 4, TCP), six = create(fd, 6, TCP);
+        struct ucma_bind_ip all = {.addr = {.sin6_family = AF_INET6}, .id = six};
+        struct ucma_set_option option = {.optval = (uintptr_t)&only, .id = six,
+                                         .optname = UCMA_OPTION_AFONLY, .optlen = sizeof only};
+        uint16_t port;
+        CHECK(!bind_to(fd, four, "0.0.0.0", 0));
+        port = port_of(fd, four);
+        all.addr.sin6_port = htons(port);
+        CHECK(!COMMAND(fd, UCMA_SET_OPTION, option, 0));
+        CHECK(!COMMAND(fd, UCMA_BIND_IP, all, 0));
+        CHECK(!number(fd, UCMA_LISTEN, first ? six : four, 4));
+        CHECK(!number(fd, UCMA_LISTEN, first ? four : six, 4));
+        asked_by_four(fd, port, 4);
+        CHECK(!destroy(fd, four, NULL));
+        asked_by_four(fd, port, 0);
+        four = create(fd, 5, TCP);
+        CHECK(!bind_to(fd, four, "0.0.0.0", port));
+        CHECK(!number(fd, UCMA_LISTEN, four, 4));
+        CHECK(!destroy(fd, six, NULL));
+        asked_by_four(fd, port, 5);
+        CHECK(!close(fd));
+    }
+}
+
 static void case_datagrams(void)
 {
     int fd = open_file(0);
@@ -715,6 +757,7 @@ int main(int count, char **words)
     } cases[] = {{"refusals", case_refusals}, {"types", case_types},
                  {"descriptors", case_descriptors}, {"garbage", case_garbage},
                  {"connections", case_connections}, {"refused", case_refused}, {"datagrams", case_datagrams},
+                 {"families", case_families},
                  {"timewait", case_timewait}, {"untaken", case_untaken},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},
                  {"storm", case_storm}};

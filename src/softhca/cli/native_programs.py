@@ -17,7 +17,8 @@ from softhca.native import PATHS_NAME, library
 
 PRELOAD = "LD_PRELOAD"
 LINKED_WITH = ("libibverbs.so", "librdmacm.so", "libucp.so", "libuct.so", "libucs.so",
-               "libfabric.so", "libmpi.so", "libmpich.so")  # fmt: skip
+               "libfabric.so", "libmpi.so", "libmpich.so", "libdat2.so", "librpma.so",
+               "libgloo.so")  # fmt: skip
 """A program that needs one of these at its start opens RDMA devices, itself or by what these load."""
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
 """Programs that start an MPI's ranks, which open devices each for itself."""

@@ -13,7 +13,7 @@ from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.driver.rdmacm.events import IdentifierEvent
 from softhca.driver.rdmacm.local_devices import LocalPort
-from softhca.driver.rdmacm.ports import CmPort, port_of
+from softhca.driver.rdmacm.ports import CmPort, Taker, port_of
 from softhca.driver.rdmacm.routes import index_of
 from softhca.management.ip_service import IpHeader, service_id
 
@@ -27,16 +27,45 @@ NOBODY_LISTENS = 8
 SIDR_NOT_SUPPORTED = 1
 
 
+class _Taker:
+    """Takes a listener's requests at one port."""
+
+    def __init__(self, listener: Listener, place: LocalPort, port: CmPort) -> None:
+        self.listener, self.place, self.port = listener, place, port
+
+    def is_for(self, event: CmEvent) -> bool:
+        """As `ports.Taker`'s."""
+        header = _header(event)
+        return header is not None and self.listener.is_for(header, self.place)
+
+    def is_apart(self, other: Taker) -> bool:
+        """By the address, or its version."""
+        return isinstance(other, _Taker) and self.listener.is_apart(other.listener)
+
+    def take(self, event: CmEvent) -> None:
+        """As `ports.Taker`'s."""
+        self.listener.on_request(self.place, self.port, event)
+
+
+def _header(event: CmEvent) -> IpHeader | None:
+    """The header of a request, if it has one of a known version."""
+    try:
+        header = IpHeader.decode(event.private_data)
+    except ValueError:
+        return None
+    return header if header.known else None
+
+
 class Listener:
     """``owner`` listens from here on, until `close`.  EADDRINUSE."""
 
     def __init__(self, owner: Identifier, backlog: int) -> None:
         assert owner.source is not None
         self._owner = owner
-        self._places: list[tuple[LocalPort, CmPort, int]] = []
+        self._takers: list[_Taker] = []
         self._own_devices = owner.local is None
         self._waiting: dict[int, CmPort] = {}  # requests that are no events of the program yet
-        service = service_id(owner.space, owner.source.port)
+        self._service_id = service_id(owner.space, owner.source.port)
         waiting = min(backlog, MOST_BACKLOG) if backlog > 0 else BACKLOG
         places = [owner.local] if owner.local is not None else owner.devices.all()
         self._devices = {place.device for place in places} if self._own_devices else set()
@@ -45,9 +74,9 @@ class Listener:
                 raise DriverError(errno.ENODEV, "there is no device to listen on")
             for place in places:
                 port = port_of(place.device, place.port)
-                number = port.channel.listen(service, waiting)
-                self._places.append((place, port, number))
-                port.register(number, partial(self._on_request, place, port))
+                taker = _Taker(self, place, port)
+                port.listen(self._service_id, waiting, taker)
+                self._takers.append(taker)
             for device in self._devices:
                 owner.attach(device)
         except DriverError:
@@ -68,10 +97,11 @@ class Listener:
             self._owner.devices.release(device)
 
     def _close_ports(self) -> None:
-        for _, port, number in self._places:
-            port.end(number)
+        for taker in self._takers:
+            taker.port.stop(self._service_id, taker)
 
-    def _on_request(self, place: LocalPort, port: CmPort, event: CmEvent) -> None:
+    def on_request(self, place: LocalPort, port: CmPort, event: CmEvent) -> None:
+        """A request has come to one of its ports."""
         self._waiting[event.id] = port
         self._owner.channel.post(self._owner, partial(self._take, place, port, event), here=False)
 
@@ -80,11 +110,8 @@ class Listener:
         owner = self._owner
         if self._waiting.pop(event.id, None) is None:
             return None  # the listener was closed meanwhile
-        try:
-            header = IpHeader.decode(event.private_data)
-        except ValueError:
-            header = None
-        known = header is not None and header.known and self._is_for(header, place)
+        header = _header(event)
+        known = header is not None and self.is_for(header, place)
         if header is None or not known or (place.is_native and index_of(place, event.pkey) < 0):
             with contextlib.suppress(DriverError):  # it may have ended meanwhile
                 if event.kind == CM_SIDR_REQUEST:
@@ -107,7 +134,17 @@ class Listener:
             events.CONNECT_REQUEST, child, owner, private_data=wanted.private_data, connection=wanted
         )
 
-    def _is_for(self, header: IpHeader, place: LocalPort) -> bool:
+    def is_apart(self, other: Listener) -> bool:
+        """Whether requests tell two listeners of one port number apart: by the address, or its version."""
+        one, two = self._owner, other._owner
+        assert one.source is not None
+        assert two.source is not None
+        if one.source.is_ipv6 == two.source.is_ipv6:
+            return one.local is not None and two.local is not None and one.local.gid != two.local.gid
+        six = one if one.source.is_ipv6 else two
+        return six.local is not None or six.family_only is True
+
+    def is_for(self, header: IpHeader, place: LocalPort) -> bool:
         """Whether a request, by its addresses, is for an identifier bound as the owner is."""
         owner = self._owner
         assert owner.source is not None

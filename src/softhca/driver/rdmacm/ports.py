@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from softhca.driver.connections import CM_REQUEST, CM_SIDR_REQUEST, CmChannel, CmEvent
 from softhca.driver.device import DeviceDriver
@@ -19,6 +21,22 @@ _MOST_UNCLAIMED = 1024
 Receiver = Callable[[CmEvent], None]
 
 
+class Taker(Protocol):
+    """Who takes requests for a service ID, which it may share with others that requests tell from it."""
+
+    def is_for(self, event: CmEvent) -> bool:
+        """Whether a request is for it."""
+        ...
+
+    def is_apart(self, other: Taker) -> bool:
+        """Whether no request can be for it and for ``other``, too."""
+        ...
+
+    def take(self, event: CmEvent) -> None:
+        """A request."""
+        ...
+
+
 class CmPort:
     """``channel`` is the adapter's; ids are its numbers."""
 
@@ -26,6 +44,8 @@ class CmPort:
         self._lock = threading.RLock()
         self._receivers: dict[int, Receiver] = {}
         self._unclaimed: dict[int, list[CmEvent]] = {}
+        self._listening = threading.Lock()  # who listens or stops
+        self._takers: dict[int, tuple[int, tuple[Taker, ...]]] = {}
         self.channel = CmChannel(device, port, ENTRIES, self._dispatch)
 
     def register(self, number: int, receiver: Receiver) -> None:
@@ -36,6 +56,36 @@ class CmPort:
             self._receivers[number] = receiver
             for event in self._unclaimed.pop(number, ()):
                 receiver(event)
+
+    def listen(self, service_id: int, backlog: int, taker: Taker) -> None:
+        """Have ``taker`` take requests for a service ID, until `stop`.  Where others do that already, from
+        all of whom requests tell it, they share the adapter's listener.  DriverError as `CmChannel.listen`.
+        """
+        with self._listening:
+            number, takers = self._takers.get(service_id, (0, ()))
+            if not takers or not all(map(taker.is_apart, takers)):
+                number = self.channel.listen(service_id, backlog)
+            self._takers[service_id] = number, (*takers, taker)
+            if not takers:
+                self.register(number, partial(self._offer, service_id))
+
+    def stop(self, service_id: int, taker: Taker) -> None:
+        """``taker`` takes none any more; of who does not, nothing happens."""
+        with self._listening:
+            number, takers = self._takers.get(service_id, (0, ()))
+            left = tuple(each for each in takers if each is not taker)
+            if left:
+                self._takers[service_id] = number, left
+            elif takers:
+                del self._takers[service_id]
+                self.end(number)
+
+    def _offer(self, service_id: int, event: CmEvent) -> None:
+        """Give a request to the one it is for; where it is for none, the first one refuses it."""
+        takers = self._takers.get(service_id, (0, ()))[1]
+        for taker in (*(each for each in takers if each.is_for(event)), *takers[:1]):
+            taker.take(event)
+            return
 
     def forget(self, number: int) -> None:
         """It has ended."""

@@ -183,8 +183,42 @@ struct event *event_new(struct identifier *owner, uint32_t kind);
 int queue_event(struct identifier *id, uint32_t kind, int status);
 
 /* Connections */
+
+#define HEADER_BYTES 36U
+/* The header of requests (IBTA annex A11.4.2): IPv4 addresses stand in the last four bytes. */
+
+struct ip_header {
+    uint8_t versions, ip;
+    uint16_t port;
+    uint8_t source[16], destination[16];
+};
+_Static_assert(sizeof(struct ip_header) == HEADER_BYTES, "ip_header");
+
+static inline void read_address(uint8_t *gid, const uint8_t *from, int version)
+{
+    memcpy(gid, from, 16);
+    if (version == 4) {
+        memset(gid, 0, 12);
+        gid[10] = gid[11] = 0xff;
+    }
+}
+
+static inline uint64_t service_id(uint16_t space, uint16_t port)
+{
+    return (uint64_t)space << 16 | port;
+}
+
+static inline struct host *host_of(const struct port *port)
+{
+    return port->device->host;
+}
+
 int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters);
 int cm_listen(struct identifier *id, uint32_t backlog);
+void cm_stop_listening(struct identifier *id);
+/* Who takes a request that came to a listener of `port`; NULL: nobody. */
+struct identifier *cm_listener(const struct port *port, const struct softhca_cm_header *entry,
+                               const struct ip_header *header);
 int cm_accept(struct identifier *id, const struct ucma_conn_param *parameters, uint64_t uid);
 int cm_reject(struct identifier *id, const struct ucma_reject *reject);
 int cm_disconnect(struct identifier *id);

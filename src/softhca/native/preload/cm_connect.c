@@ -6,9 +6,6 @@
 
 #define REQUEST_BYTES 92U
 #define RESOLUTION_BYTES 216U
-#define HEADER_BYTES 36U
-#define MOST_BACKLOG 1024U
-#define BACKLOG 128U
 #define ACK_TIMEOUT 19
 #define CM_RESPONSE_TIMEOUT 20
 #define MAX_CM_RETRIES 15
@@ -30,15 +27,6 @@ enum {
     MASK_DEST_QPN = 1 << 20
 };
 
-/* The header of requests (IBTA annex A11.4.2): IPv4 addresses stand in the last four bytes. */
-
-struct ip_header {
-    uint8_t versions, ip;
-    uint16_t port;
-    uint8_t source[16], destination[16];
-};
-_Static_assert(sizeof(struct ip_header) == HEADER_BYTES, "ip_header");
-
 static void write_address(uint8_t *to, const uint8_t *gid, int version)
 {
     memset(to, 0, 16);
@@ -46,15 +34,6 @@ static void write_address(uint8_t *to, const uint8_t *gid, int version)
         memcpy(to + 12, gid + 12, 4);
     else
         memcpy(to, gid, 16);
-}
-
-static void read_address(uint8_t *gid, const uint8_t *from, int version)
-{
-    memcpy(gid, from, 16);
-    if (version == 4) {
-        memset(gid, 0, 12);
-        gid[10] = gid[11] = 0xff;
-    }
 }
 
 /* The private data of a request: the header, and the program's; their length, 0: they are too many. */
@@ -71,11 +50,6 @@ static uint32_t request_data(const struct identifier *id, const struct ucma_conn
     memcpy(data, &header, HEADER_BYTES);
     memcpy(data + HEADER_BYTES, parameters->private_data, parameters->private_data_len);
     return bytes;
-}
-
-static uint64_t service_id(uint16_t space, uint16_t port)
-{
-    return (uint64_t)space << 16 | port;
 }
 
 /* This end, with no more READs and atomics at a time than the device, and the peer, can do. */
@@ -97,11 +71,6 @@ static int set_own(struct identifier *id, const struct ucma_conn_param *paramete
         .rnr_retry = parameters->rnr_retry_count < 7 ? parameters->rnr_retry_count : 7,
         .srq = parameters->srq != 0, .flow_control = parameters->flow_control != 0, .known = 1};
     return 0;
-}
-
-static struct host *host_of(const struct port *port)
-{
-    return port->device->host;
 }
 
 /* Commands */
@@ -172,64 +141,6 @@ int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters)
     id->active = 1;
     id->state = after;
     return 0;
-}
-
-static int listen_on(struct identifier *id, struct port *port, uint32_t backlog)
-{
-    struct softhca_cm_listen fields = {.service_id = service_id(id->space, id->source.port),
-                                       .backlog = backlog};
-    struct softhca_cm_listen_reply reply;
-    int error = port_open(port);
-    if (error)
-        return error;
-    fields.cm = port->cm;
-    CALL(host_of(port), error, cm_listen, &fields, &reply);
-    if (!error)
-        id->listening[id->listening_count++] = (struct listening){port, reply.id};
-    return error;
-}
-
-static int listen_everywhere(struct identifier *id, struct place **places, uint32_t count, uint32_t backlog)
-{
-    int error = count ? 0 : ENODEV;
-    id->listening = calloc(count, sizeof *id->listening);
-    if (count && !id->listening)
-        return ENOMEM;
-    for (uint32_t i = 0; i < count && !error; i++)
-        error = listen_on(id, places[i]->port, backlog);
-    if (!error)
-        return 0;
-    for (uint32_t i = 0; i < id->listening_count; i++)
-        cm_end(id->listening[i].port, id->listening[i].number);
-    free(id->listening);
-    id->listening = NULL;
-    id->listening_count = 0;
-    return error;
-}
-
-int cm_listen(struct identifier *id, uint32_t backlog)
-{
-    struct ip any = {.version = 4, .gid = {[10] = 0xff, [11] = 0xff}};
-    struct place **all = NULL;
-    uint32_t count = 1;
-    uint8_t after;
-    int error = state_after(id, CM_LISTEN, &after);
-    if (!error && id->state == CM_IDLE)
-        error = identifier_bind(id, &any);
-    if (!error)
-        error = identifier_listen_port(id);
-    if (error)
-        return error;
-    backlog = backlog == 0 ? BACKLOG : backlog < MOST_BACKLOG ? backlog : MOST_BACKLOG;
-    if (!id->place)
-        all = places_all(&count);
-    error = listen_everywhere(id, id->place ? &id->place : all, count, backlog);
-    free(all);
-    if (error)
-        id->listens = 0;
-    else
-        id->state = after;
-    return error;
 }
 
 static int answer_datagrams(struct identifier *id, const struct ucma_conn_param *parameters)
@@ -464,30 +375,14 @@ static void gid_of(uint64_t prefix, uint64_t interface, uint8_t *gid)
     memcpy(gid + 8, &interface, 8);
 }
 
-/* The identifier that an entry of a port is for; as a listener where `listener` is set. */
-static struct identifier *owner_of(const struct port *port, uint32_t number, int listener)
+/* The identifier that an entry of a port is for. */
+static struct identifier *owner_of(const struct port *port, uint32_t number)
 {
     struct identifier *id;
     uint32_t handle = 0;
-    while ((id = identifier_next(&handle))) {
-        if (!listener && id->port == port && id->number == number)
-            return id;
-        for (uint32_t i = 0; listener && i < id->listening_count; i++)
-            if (id->listening[i].port == port && id->listening[i].number == number)
-                return id;
-    }
-    return NULL;
-}
-
-/* Whether a request to these addresses is for an identifier bound as `id` is. */
-static int is_for(const struct identifier *id, const struct ip_header *header, const struct port *port)
-{
-    int version = header->ip >> 4;
-    uint8_t gid[16];
-    read_address(gid, header->destination, version);
-    if (id->place)
-        return !memcmp(gid, id->place->gid, 16) && id->place->port == port;
-    return version == id->source.version || (id->source.version == 6 && id->family_only != 1);
+    while ((id = identifier_next(&handle)) && (id->port != port || id->number != number))
+        ;
+    return id;
 }
 
 static void refuse(struct port *port, const struct softhca_cm_header *entry)
@@ -527,23 +422,17 @@ static void tell_request(struct identifier *listener, struct identifier *child, 
     file_post(listener->file, event);
 }
 
-/* The type that a listener for a request has. */
-static uint8_t entry_type(const struct softhca_cm_header *entry)
-{
-    if (entry->kind == SOFTHCA_CM_SIDR_REQUEST)
-        return TYPE_UD;
-    return entry->qp_type == TYPE_XRC_SEND ? TYPE_XRC_RECV : entry->qp_type;
-}
-
 static void requested(struct port *port, const struct softhca_cm_header *entry, const uint8_t *data)
 {
-    struct identifier *listener = owner_of(port, entry->listener, 1), *child = NULL;
+    struct identifier *listener = NULL, *child = NULL;
     struct event *event = NULL;
     struct ip_header header;
     uint8_t own[16];
     memcpy(&header, data, sizeof header);
-    if (!listener || entry_type(entry) != listener->qp_type || entry->private_bytes < HEADER_BYTES || header.versions >> 4
-        || (header.ip >> 4 != 4 && header.ip >> 4 != 6) || !is_for(listener, &header, port)
+    if (entry->private_bytes >= HEADER_BYTES && !(header.versions >> 4)
+        && (header.ip >> 4 == 4 || header.ip >> 4 == 6))
+        listener = cm_listener(port, entry, &header);
+    if (!listener
         || !(event = event_new(listener, UCMA_CONNECT_REQUEST))
         || identifier_new(listener->file, listener->space, listener->qp_type, 0, &child)) {
         free(event);
@@ -626,7 +515,7 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
         requested(port, entry, data);
         return;
     }
-    id = owner_of(port, entry->id, 0);
+    id = owner_of(port, entry->id);
     if (!id || entry->kind >= sizeof meanings / sizeof *meanings || !meanings[entry->kind].event)
         return;
     input = meanings[entry->kind].input;

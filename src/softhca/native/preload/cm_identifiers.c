@@ -69,8 +69,7 @@ void identifier_free(struct identifier *id)
     if (id->request)
         id->request->child = NULL; /* all of its file end */
     file_move(id->file, NULL, id, NULL);
-    for (uint32_t i = 0; i < id->listening_count; i++)
-        cm_end(id->listening[i].port, id->listening[i].number);
+    cm_stop_listening(id);
     if (id->port)
         cm_end(id->port, id->number);
     while (id->groups) {
@@ -78,7 +77,6 @@ void identifier_free(struct identifier *id)
         free(id->groups);
         id->groups = next;
     }
-    free(id->listening);
     free(id);
 }
 
