@@ -25,7 +25,7 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "a request for an event is lost while its completion queue is resized"), BY_QUEUES),
     (m("driver-solicited-hides-any", POLLING, "            elif self.asked != 1:\n", "            else:\n",
        "who asks for solicited events takes away what was asked for all"), BY_QUEUES),
-    (m("driver-completions-lost-with-their-queue", POLLING, "            if self.ended and not found:\n", "            if self.ended:\n",
+    (m("driver-completions-lost-with-their-queue", POLLING, "            if self.ended and not count:\n", "            if self.ended:\n",
        "completions that were taken are lost when the program destroys their queue"), BY_QUEUES),
     (m("driver-failures-hidden-by-success", POLLING, "                if entry.status:\n                    failed = self.failed\n", "                failed = self.failed if entry.status else None\n",
        "a failure is not told when a success follows it"), BY_QUEUES),

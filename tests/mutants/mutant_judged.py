@@ -265,7 +265,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a device is closed while identifiers that requests have made are on it"), "driver/test_driver_rdmacm_devices.py"),
     (m("device-in-use-hides-others", "driver/rdmacm/local_devices.py", "                        otherwise = error\n                        continue\n", "                        raise error\n",
        "a device that another process has keeps identifiers from all other devices"), "driver/test_driver_rdmacm_devices.py"),
-    (m("request-without-addresses", "driver/rdmacm/listening.py", "header.known and self._is_for(header, place)\n", "True\n",
+    (m("request-without-addresses", "driver/rdmacm/listening.py", "header is not None and self.is_for(header, place)\n", "header is not None\n",
        "a listener at one address takes requests to others"), "driver/test_driver_rdmacm_listening.py"),
     (m("native-request-of-any-partition", "driver/rdmacm/listening.py", "(place.is_native and index_of(place, event.pkey) < 0)", "False",
        "a request of a partition that the port is not in becomes a connection that carries nothing"), "driver/test_driver_rdmacm_listening.py"),

@@ -505,7 +505,7 @@ def test_a_batch_posts_each_operation_with_its_own_values(batch_qp: QPEx, pd: PD
         14,
         15,
         b"inline",
-        e.IBV_SEND_INLINE,
+        0,
     ]
     assert (sent[3]["imm"], sent[3]["inline"]) == (0x55, b"indata"[:2] + b"data")
     assert (sent[4]["rkey"], sent[4]["remote_va"]) == (16, 17)

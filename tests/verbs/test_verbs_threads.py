@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from interleaving import LIMIT_S, Second, WatchedLock, at_every_line, outcome
+from softhca.driver.turns import Turn
 from softhca.runtime import devices
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
@@ -22,7 +23,6 @@ from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp import QP, QPCap, QPInitAttr
-from softhca.verbs.turns import Turn
 
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE
 LENGTH = 8192
@@ -288,25 +288,27 @@ def test_a_queue_that_is_destroyed_is_neither_polled_nor_armed(device: str) -> N
 
 def test_a_round_of_polling_is_one_threads(device: str) -> None:
     turn, log = Turn(), []
-    is_open = [True]
-    turn.begin(lambda: is_open[0])
-    assert turn.mine
+    assert not turn.mine()
+    assert turn.begin()
+    assert turn.mine()
 
     def other() -> None:
-        turn.begin(lambda: is_open[0])
-        log.append(turn.mine)
+        turn.end()  # another one's: nothing ends
+        log.append((turn.begin(), turn.mine()))
         turn.end()
 
     seconds = waiters(2, other)
     assert not log
     turn.end()
     ends_of(seconds)
-    assert log == [True, True]
+    assert log == [(True, True), (True, True)]
+    turn.call_off()
+    assert not turn.begin(), "nobody begins what is closed"
     with Context(name=device) as context:
         cq = CQEX(context, CqInitAttrEx(cqe=4))
         assert cq.start_poll() == errno.ENOENT
         assert cq.start_poll() == errno.ENOENT, "an empty round has not begun"
-        cq._round.begin(lambda: True)
+        cq._round.begin()
         seconds = waiters(1, cq.start_poll)
         cq.close()
         assert isinstance(ends_of(seconds)[0], PyverbsUserError)

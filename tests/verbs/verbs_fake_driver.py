@@ -97,6 +97,12 @@ class FakeCq(FakeElement):
                 completion.imm_data = socket.htonl(completion.imm_data)
         return taken
 
+    def advance(self, entry: Any) -> bool:
+        found = self.poll(1)
+        for name, value in vars(found[0]).items() if found else ():
+            setattr(entry, name, value)
+        return bool(found)
+
     def arm(self, solicited: bool) -> None:
         self.armed.append(solicited)
 
@@ -214,7 +220,9 @@ class FakeQp(FakeElement):
     def _post_each(self, wr: Any) -> None:
         while wr is not None:
             flags, sges = wr.send_flags, wr.sges
-            inline = b"".join(bytes_at(address, n) for address, n, _ in sges) if flags & 8 else None
+            inline = sges if isinstance(sges, bytes) else None
+            if flags & 8 and inline is None:
+                inline = b"".join(bytes_at(address, n) for address, n, _ in sges)
             imm = swapped(wr.imm_data) if wr.opcode in (1, 3) else wr.imm_data
             ah = 0 if wr.ah is None else wr.ah.number
             remote = wr.remote_addr, wr.remote_rkey, wr.compare_add, wr.swap

@@ -23,9 +23,9 @@ __all__ = ["Completion", "CqHandle"]
 class CqHandle:
     """A completion queue: ``number``, ``entries``; ``on_event``, when set, is called at each of its events.
 
-    ``channel`` is the token of its completion channel, or None.  ``poll`` is `CompletionPoller.poll`;
-    ``waiting``, `CompletionPoller.waiting`, how many it would find now, without driving the engine.  Any
-    thread may call any method.
+    ``channel`` is the token of its completion channel, or None.  ``poll`` and ``advance`` are
+    `CompletionPoller`'s; ``waiting``, `CompletionPoller.waiting`, how many it would find now, without driving
+    the engine.  Any thread may call any method.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class CqHandle:
             layout, self._session, self._session.channel.progress, driver.queue_pair_failed
         )
         self.poll = self._poller.poll
+        self.advance = self._poller.advance
         self.waiting = self._poller.waiting
 
     def _make_ring(self, entries: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:

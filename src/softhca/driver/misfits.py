@@ -31,7 +31,8 @@ def described(request: WorkRequest | None, error: Exception) -> str:
         value = getattr(request, attribute, 0)
         if not _fits(value, bits):
             return f"{name} = {value!r}: expected a number of {bits} bits"
-    for element in getattr(request, "sges", None) or ():
+    elements = getattr(request, "sges", None) or ()
+    for element in () if isinstance(elements, bytes) else elements:
         for (name, bits), value in zip(_ELEMENT, element, strict=False):
             if not _fits(value, bits):
                 return f"sg_list, {name} = {value!r}: expected a number of {bits} bits"

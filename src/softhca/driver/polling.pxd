@@ -4,6 +4,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from softhca.driver.locked cimport Locked
 from softhca.driver.posting cimport swapped
 from softhca.driver.liveness cimport Liveness
+from softhca.driver.turns cimport Turn
 from softhca.driver.work_requests cimport Completion
 from softhca.queues.completion cimport CompletionReader
 from softhca.queues.ring cimport RingLayout
@@ -29,7 +30,21 @@ cdef class CompletionPoller(Locked):
     cdef bint _is_dropped(self) except -1
     cpdef long long waiting(self)
     cpdef list poll(self, Py_ssize_t limit, object kind=*, bint network_order=*)
-    cdef list _take(self, Py_ssize_t limit, object kind, bint network_order)
+    cpdef bint advance(self, Completion entry) except -1
+    cdef Py_ssize_t _poll(self, Py_ssize_t limit, list found, Completion into, object kind,
+                          bint network_order) except -1
+    cdef Py_ssize_t _take(self, Py_ssize_t limit, list found, Completion into, object kind,
+                          bint network_order) except -1
+
+
+cdef class CompletionRound(Turn):
+    cdef Completion _entry
+    cdef unsigned long long _fields
+    cdef bint _found
+
+    cpdef bint next(self, object advance) except -1
+    cpdef Completion look(self, unsigned long long field)
+    cpdef object finish(self)
 
 
 cdef inline object new_of(object kind, tuple arguments):

@@ -8,6 +8,7 @@ from softhca.driver.errors import DriverError, refusal
 from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
 from softhca.driver.posting import swapped
+from softhca.driver.turns import Turn
 from softhca.driver.work_requests import Completion
 from softhca.queues import layout as abi
 from softhca.queues.completion import CompletionReader
@@ -128,58 +129,104 @@ class CompletionPoller(Locked):
 
         DriverError EIO when the adapter is gone or wrote a malformed completion.
         """
-        if self.session.dead:
-            self.session.check()
-        found: list = self._take(limit, kind, network_order)
-        self.taken += len(found)
-        if not found or self.taken >= _MANY:
-            self.taken = 0
-            self.progress()
-        if not found:
-            found = self._take(limit, kind, network_order)
-            if self.ended and not found:
-                raise DriverError(_EINVAL, "cq: the completion queue is destroyed")
-        if found:
-            self.session.active = True
+        found: list = []
+        self._poll(limit, found, None, kind, network_order)
         return found
 
-    def _take(self, limit, kind, network_order):
+    def advance(self, entry):
+        """Fill ``entry``, a `Completion`, with the oldest one; False, and it is as it was, where there is
+        none.  The rest as `poll`.
+        """
+        return self._poll(1, None, entry, None, False) != 0
+
+    def _poll(self, limit, found, into, kind, network_order):
+        """`poll` into the list ``found``, or `advance` to the entry ``into``: how many there were."""
+        if self.session.dead:
+            self.session.check()
+        count: cython.Py_ssize_t = self._take(limit, found, into, kind, network_order)
+        self.taken += count
+        if not count or self.taken >= _MANY:
+            self.taken = 0
+            self.progress()
+        if not count:
+            count = self._take(limit, found, into, kind, network_order)
+            if self.ended and not count:
+                raise DriverError(_EINVAL, "cq: the completion queue is destroyed")
+        if count:
+            self.session.active = True
+        return count
+
+    def _take(self, limit, found, into, kind, network_order):
         """The completions that are in the ring now."""
-        found: list = []
-        entry: Completion
+        entry: Completion = into
+        count: cython.Py_ssize_t = 0
         taken: cython.ulonglong = 0
         failed = None
         if self.reader.consumer.idle() or limit <= 0:
-            return found
+            return 0
         self.acquire()
         if self.moving or self.ended:
             self.release()
             if self.ended:
                 raise DriverError(_EINVAL, "cq: the completion queue is destroyed")
-            return found
+            return 0
         try:
-            while len(found) < limit and self.reader.take():
+            while count < limit and self.reader.take():
                 taken += 1
                 if self.dropped is not None and self._is_dropped():
                     continue
-                entry = _new(kind)
+                if into is None:
+                    entry = _new(kind)
                 _fill(entry, self.reader)
                 if network_order and entry.wc_flags & _WITH_IMM:
                     entry.imm_data = swapped(entry.imm_data)
-                found.append(entry)
+                if into is None:
+                    found.append(entry)
+                count += 1
                 if entry.status:
                     failed = self.failed
         except OSError as error:
-            if not found:
+            if not count:
                 raise refusal(error, "polling") from None
         finally:
             self.reader.release(taken)
             self.release()
         if failed is not None:
-            for entry in found:
+            for entry in found if into is None else (into,):
                 if entry.status:
                     failed(entry.qp_num)
-        return found
+        return count
+
+
+class CompletionRound(Turn):
+    """A round of polling: one thread looks at one completion after the other, in one object that is filled
+    anew.  ``fields`` (``ibv_create_cq_wc_flags``) may be asked for."""
+
+    __slots__ = ("_entry", "_fields", "_found")
+
+    def __init__(self, fields):
+        Turn.__init__(self)
+        self._fields = fields
+        self._entry = Completion()
+        self._found = False
+
+    def next(self, advance):
+        """Go on to the next completion, by `CompletionPoller.advance`; False where there is none: the last
+        one stays current."""
+        if not advance(self._entry):
+            return False
+        self._found = True
+        return True
+
+    def look(self, field):
+        """The current completion; None where this thread has none, or ``field`` may not be asked for."""
+        return self._entry if self._found and self.mine() and not field & ~self._fields else None
+
+    def finish(self):
+        """End the round, if it is this thread's."""
+        if self.mine():
+            self._found = False
+            self.end()
 
 
 def _new(kind):

@@ -138,15 +138,21 @@ class SendPoster:
         flags: cython.longlong = request.send_flags
         opcode: cython.uint = request.opcode
         imm: cython.uint = request.imm_data
+        inline: bytes = None
         handle = request.ah
         if flags & ~_KNOWN_FLAGS:
             return self._refuse(_EINVAL, f"send_flags = {flags:#x}: there are no such flags")
         if opcode < _MOST_OPCODES and (_WITH_IMMEDIATE >> opcode) & 1:
             imm = swapped(imm)
-        if flags & _SEND_INLINE and _total(request.sges) > self.max_inline_bytes:  # nothing of it is read
-            return self._refuse(
-                _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
-            )
+        data = request.sges
+        if isinstance(data, bytes):
+            inline = data
+        elif flags & _SEND_INLINE:
+            if _total(data) > self.max_inline_bytes:  # nothing of it is read
+                return self._refuse(
+                    _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
+                )
+            inline = _gathered(data)
         return self.post(
             opcode,
             flags,
@@ -159,8 +165,8 @@ class SendPoster:
             0 if handle is None else handle.number,
             request.remote_qpn,
             request.remote_qkey,
-            request.sges,
-            _gathered(request.sges) if flags & _SEND_INLINE else None,
+            data,
+            inline,
         )
 
     def _refuse(self, code, reason):

@@ -11,7 +11,9 @@ Element = tuple[int, int, int]
 
 class WorkRequest:
     """What sends and receives share: ``wr_id``, ``sges``, a tuple of (address, length, L_Key), and
-    ``following``, the next request of the chain or None."""
+    ``following``, the next request of the chain or None.
+
+    A send's ``sges`` may be bytes: they are its inline data."""
 
     __slots__ = ("_all", "following", "sges", "wr_id")
 

@@ -10,6 +10,7 @@ class WorkRequest:
     following: Any
 
 class SendRequest(WorkRequest):
+    sges: Any  # elements, or bytes
     opcode: int
     send_flags: int
     imm_data: int

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from softhca.driver.errors import DriverError
+from softhca.driver.polling import CompletionRound
 from softhca.verbs.base import (
     Resource,
     close_deferred,
@@ -28,7 +29,6 @@ from softhca.verbs.queue_enums import (
     ibv_wc_flags,
 )
 from softhca.verbs.structures import INT32, UINT32, UINT64, Fields, Part, Structure
-from softhca.verbs.turns import Turn
 from softhca.verbs.utils import bits_text, htonl, lines
 from softhca.verbs.wc import (
     WC,
@@ -40,7 +40,8 @@ from softhca.verbs.wc import (
 )
 
 if TYPE_CHECKING:
-    from softhca.driver.device import Completion, CqHandle
+    from softhca.driver.device import CqHandle
+    from softhca.driver.work_requests import Completion
 
 __all__ = [
     "CQ",
@@ -60,7 +61,23 @@ __all__ = [
 _WITH_IMM = int(ibv_wc_flags.IBV_WC_WITH_IMM)
 _TIMESTAMPS = int(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
 _WALLCLOCK = int(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+_BYTE_LEN, _IMM, _QP_NUM, _SRC_QP, _SLID, _SL, _DLID_PATH_BITS, _CVLAN, _FLOW_TAG, _TM_INFO = (
+    int(each)
+    for each in (
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_BYTE_LEN,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_IMM,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_QP_NUM,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SRC_QP,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SLID,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SL,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_DLID_PATH_BITS,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_CVLAN,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_FLOW_TAG,
+        ibv_create_cq_wc_flags.IBV_WC_EX_WITH_TM_INFO,
+    )
+)
 _FIELDS = int(IBV_WC_STANDARD_FLAGS) | _TIMESTAMPS | _WALLCLOCK
+_ENOENT = errno.ENOENT
 _SINGLE_THREADED = int(ibv_create_cq_attr_flags.IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
 _MASK_FLAGS = int(ibv_cq_init_attr_mask.IBV_CQ_INIT_ATTR_MASK_FLAGS)
 _MASK_PD = int(ibv_cq_init_attr_mask.IBV_CQ_INIT_ATTR_MASK_PD)
@@ -130,6 +147,7 @@ class _CompletionQueue(Resource):
     num_events: int = read_only("_num_events", "Events that wait to be acknowledged.")
 
     _handle: "CqHandle"
+    _polls_by = "poll"  # the handle's method that is `_poll`
 
     def _create(
         self,
@@ -158,7 +176,7 @@ class _CompletionQueue(Resource):
                 channel.token if channel is not None else None,
                 **(parent.lending if parent is not None else {}),
             )
-        self._poll: Callable[..., list[Any]] = self._handle.poll
+        self._poll: Callable[..., Any] = getattr(self._handle, self._polls_by)
         self._context = context
         self._channel = channel
         self._num_events = 0
@@ -259,7 +277,7 @@ class CQ(_CompletionQueue):
         if type(num_entries) is not int:
             num_entries = math.ceil(num_entries)  # a number of them that is none is refused
         try:
-            taken = self._poll(num_entries, WC, True)
+            taken: list[WC] = self._poll(num_entries, WC, True)
         except DriverError as error:
             raise rdma_error("Failed to poll CQ", error) from error
         return len(taken), taken
@@ -342,7 +360,8 @@ class CQEX(_CompletionQueue):
     A round of polling is one thread's: another one that begins meanwhile waits for its end.
     """
 
-    __slots__ = ("_current", "_round", "_wc_flags")
+    __slots__ = ("_round", "_wc_flags")
+    _polls_by = "advance"
 
     def __init__(self, context: Context, init_attr: CqInitAttrEx | None = None) -> None:
         attr = init_attr if init_attr is not None else CqInitAttrEx()
@@ -367,38 +386,35 @@ class CQEX(_CompletionQueue):
                 "Failed to create extended CQ: parent_domain: comp_mask says that there is one", errno.EINVAL
             )
         self._wc_flags = int(attr.wc_flags)
-        self._current: Completion | None = None
-        self._round = Turn()
+        self._round = CompletionRound(self._wc_flags)
         self._create(context, attr.cqe, attr.comp_channel, attr.comp_vector, parent)
 
     def start_poll(self, attr: PollCqAttr | None = None) -> int:
         """Begin a round of polling: 0 when there is a completion, ``ENOENT`` when not (the round has not
         begun).
         """
-        if self._round.mine:
+        if self._round.mine():
             raise PyverbsUserError("start_poll inside a round of polling: end_poll is missing")
         if attr is not None and attr.comp_mask:
             return errno.EINVAL
-        self._round.begin(lambda: self._open)
+        self._round.begin()
         result = errno.ENOENT
         try:
             result = self._advance()
         finally:
             if result:
-                self.end_poll()
+                self._round.finish()
         return result
 
     def poll_next(self) -> int:
         """The next completion: 0, or ``ENOENT`` when there is none (the last one stays current)."""
-        if not self._round.mine:
+        if not self._round.mine():
             raise PyverbsUserError("poll_next outside a round of polling")
         return self._advance()
 
     def end_poll(self) -> None:
         """End the round; without one this does nothing."""
-        if self._round.mine:
-            self._current = None
-            self._round.end()
+        self._round.finish()
 
     def _released(self) -> None:
         super()._released()
@@ -408,31 +424,27 @@ class CQEX(_CompletionQueue):
         if deferred:
             close_deferred()
         try:
-            taken = self._poll(1)
+            return 0 if self._round.next(self._poll) else _ENOENT
         except DriverError as error:
             raise rdma_error("Failed to poll CQ", error) from error
-        if not taken:
-            return errno.ENOENT
-        self._current = taken[0]
-        return 0
 
     def _read(self, field: int = 0) -> "Completion":
-        current = self._current
-        if current is None or not self._round.mine:
+        return self._round.look(field) or self._refuse(field)
+
+    def _refuse(self, field: int) -> NoReturn:
+        if self._round.look(0) is None:
             raise PyverbsUserError("There is no current completion")
-        if field & ~self._wc_flags:
-            raise PyverbsUserError(f"The CQ was made without {create_wc_flags_to_str(field).strip()}")
-        return current
+        raise PyverbsUserError(f"The CQ was made without {create_wc_flags_to_str(field).strip()}")
 
     @property
     def status(self) -> int:
         """Status of the current completion."""
-        return self._read().status
+        return (self._round.look(0) or self._refuse(0)).status
 
     @property
     def wr_id(self) -> int:
         """The work request of the current completion."""
-        return self._read().wr_id
+        return (self._round.look(0) or self._refuse(0)).wr_id
 
     def read_opcode(self) -> int:
         """The operation that completed."""
@@ -448,32 +460,32 @@ class CQEX(_CompletionQueue):
 
     def read_byte_len(self) -> int:
         """Bytes transferred."""
-        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_BYTE_LEN).byte_len
+        return self._read(_BYTE_LEN).byte_len
 
     def read_imm_data(self) -> int:
         """Immediate in network byte order, or the invalidated key."""
-        current = self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_IMM)
+        current = self._read(_IMM)
         return htonl(current.imm_data) if current.wc_flags & _WITH_IMM else current.imm_data
 
     def read_qp_num(self) -> int:
         """The local QP."""
-        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_QP_NUM).qp_num
+        return self._read(_QP_NUM).qp_num
 
     def read_src_qp(self) -> int:
         """The sender's QP, of a datagram."""
-        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SRC_QP).src_qp
+        return self._read(_SRC_QP).src_qp
 
     def read_slid(self) -> int:
         """The sender's LID, of a datagram."""
-        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SLID).slid
+        return self._read(_SLID).slid
 
     def read_sl(self) -> int:
         """Service level, of a datagram."""
-        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_SL).sl
+        return self._read(_SL).sl
 
     def read_dlid_path_bits(self) -> int:
         """Path bits of the destination LID, of a datagram."""
-        return self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_DLID_PATH_BITS).dlid_path_bits
+        return self._read(_DLID_PATH_BITS).dlid_path_bits
 
     def read_timestamp(self) -> int:
         """When the work completed, by the device's clock, in nanoseconds."""
@@ -486,17 +498,17 @@ class CQEX(_CompletionQueue):
 
     def read_cvlan(self) -> int:
         """The VLAN tag that was taken off; no CQ can be made with it."""
-        self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_CVLAN)
+        self._read(_CVLAN)
         return 0
 
     def read_flow_tag(self) -> int:
         """The tag of the steering rule; no CQ can be made with it."""
-        self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_FLOW_TAG)
+        self._read(_FLOW_TAG)
         return 0
 
     def read_tm_info(self) -> WcTmInfo:
         """The matched tag; no CQ can be made with it."""
-        self._read(ibv_create_cq_wc_flags.IBV_WC_EX_WITH_TM_INFO)
+        self._read(_TM_INFO)
         return WcTmInfo()
 
     def __str__(self) -> str:

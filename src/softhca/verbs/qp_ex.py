@@ -3,9 +3,11 @@
 import errno
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
+from softhca.driver.batches import SendBatch
 from softhca.driver.errors import DriverError
-from softhca.driver.work_requests import Element
+from softhca.driver.work_requests import SendRequest
 from softhca.verbs.absent import refuse
 from softhca.verbs.addr import AH
 from softhca.verbs.base import PyverbsCM, rdma_error, require
@@ -17,28 +19,43 @@ from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp_attributes import QPAttr, QPInitAttr, QPInitAttrEx
 from softhca.verbs.queue_enums import ibv_qp_create_send_ops_flags as ops
 from softhca.verbs.queue_enums import ibv_qp_init_attr_mask, ibv_wr_opcode
-from softhca.verbs.queue_pair import INLINE, KNOWN_FLAGS, QP
-from softhca.verbs.structures import UINT8, UINT64
-from softhca.verbs.turns import Turn
+from softhca.verbs.queue_pair import QP
+from softhca.verbs.structures import UINT8, UINT32, UINT64
+from softhca.verbs.utils import htonl
 from softhca.verbs.wr import MISFITS, SGE
 
 _SEND_OPS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 _OPERATIONS = {
-    int(ibv_wr_opcode.IBV_WR_RDMA_WRITE): ops.IBV_QP_EX_WITH_RDMA_WRITE,
-    int(ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM): ops.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-    int(ibv_wr_opcode.IBV_WR_SEND): ops.IBV_QP_EX_WITH_SEND,
-    int(ibv_wr_opcode.IBV_WR_SEND_WITH_IMM): ops.IBV_QP_EX_WITH_SEND_WITH_IMM,
-    int(ibv_wr_opcode.IBV_WR_RDMA_READ): ops.IBV_QP_EX_WITH_RDMA_READ,
-    int(ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP): ops.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
-    int(ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD): ops.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-    int(ibv_wr_opcode.IBV_WR_BIND_MW): ops.IBV_QP_EX_WITH_BIND_MW,
-    int(ibv_wr_opcode.IBV_WR_LOCAL_INV): ops.IBV_QP_EX_WITH_LOCAL_INV,
-    int(ibv_wr_opcode.IBV_WR_SEND_WITH_INV): ops.IBV_QP_EX_WITH_SEND_WITH_INV,
-    int(ibv_wr_opcode.IBV_WR_FLUSH): ops.IBV_QP_EX_WITH_FLUSH,
-    int(ibv_wr_opcode.IBV_WR_ATOMIC_WRITE): ops.IBV_QP_EX_WITH_ATOMIC_WRITE,
+    ibv_wr_opcode.IBV_WR_RDMA_WRITE: ops.IBV_QP_EX_WITH_RDMA_WRITE,
+    ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM: ops.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+    ibv_wr_opcode.IBV_WR_SEND: ops.IBV_QP_EX_WITH_SEND,
+    ibv_wr_opcode.IBV_WR_SEND_WITH_IMM: ops.IBV_QP_EX_WITH_SEND_WITH_IMM,
+    ibv_wr_opcode.IBV_WR_RDMA_READ: ops.IBV_QP_EX_WITH_RDMA_READ,
+    ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP: ops.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+    ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD: ops.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    ibv_wr_opcode.IBV_WR_BIND_MW: ops.IBV_QP_EX_WITH_BIND_MW,
+    ibv_wr_opcode.IBV_WR_LOCAL_INV: ops.IBV_QP_EX_WITH_LOCAL_INV,
+    ibv_wr_opcode.IBV_WR_SEND_WITH_INV: ops.IBV_QP_EX_WITH_SEND_WITH_INV,
+    ibv_wr_opcode.IBV_WR_FLUSH: ops.IBV_QP_EX_WITH_FLUSH,
+    ibv_wr_opcode.IBV_WR_ATOMIC_WRITE: ops.IBV_QP_EX_WITH_ATOMIC_WRITE,
 }
+_NEEDED = {int(opcode): int(needed) for opcode, needed in _OPERATIONS.items()}
+(
+    _RDMA_WRITE,
+    _RDMA_WRITE_WITH_IMM,
+    _SEND,
+    _SEND_WITH_IMM,
+    _RDMA_READ,
+    _ATOMIC_CMP_AND_SWP,
+    _ATOMIC_FETCH_AND_ADD,
+    _BIND_MW,
+    _LOCAL_INV,
+    _SEND_WITH_INV,
+    _FLUSH,
+    _ATOMIC_WRITE,
+) = _NEEDED
 _WORD_BYTES = 8
-_SUPPORTED = sum(int(each) for each in _OPERATIONS.values())
+_SUPPORTED = sum(_NEEDED.values())
 
 
 class DataBuffer(PyverbsCM):
@@ -49,35 +66,6 @@ class DataBuffer(PyverbsCM):
     def __init__(self, addr: int, length: int) -> None:
         self.addr = addr
         self.length = length
-
-
-class _Operation:
-    """One operation of a batch."""
-
-    __slots__ = (
-        "ah",
-        "compare_add",
-        "immediate",
-        "inline",
-        "opcode",
-        "remote_addr",
-        "remote_qkey",
-        "remote_qpn",
-        "rkey",
-        "sges",
-        "swap",
-        "wr_flags",
-        "wr_id",
-    )
-
-    def __init__(self, opcode: int, wr_id: int, wr_flags: int) -> None:
-        self.opcode = opcode
-        self.wr_id = wr_id
-        self.wr_flags = wr_flags
-        self.immediate = self.remote_addr = self.rkey = self.compare_add = self.swap = 0
-        self.ah = self.remote_qpn = self.remote_qkey = 0
-        self.sges: tuple[Element, ...] = ()
-        self.inline: bytes | None = None
 
 
 class QPEx(QP):
@@ -91,7 +79,7 @@ class QPEx(QP):
     A batch is one thread's: another one that begins meanwhile waits for its end.
     """
 
-    __slots__ = ("_batch", "_send_ops", "_turn", "comp_mask", "wr_flags", "wr_id")
+    __slots__ = ("_batch", "_send_ops", "comp_mask", "wr_flags", "wr_id")
 
     def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
         self._send_ops = 0
@@ -105,8 +93,7 @@ class QPEx(QP):
         self.wr_id = 0
         self.wr_flags = 0
         self.comp_mask = 0
-        self._batch: list[_Operation] | None = None
-        self._turn = Turn()
+        self._batch = SendBatch()
         super().__init__(creator, init_attr, qp_attr)
 
     @property
@@ -119,21 +106,18 @@ class QPEx(QP):
         self._require_open()
         if not self._send_ops:
             raise PyverbsUserError("The QP was made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")
-        if self._turn.mine:
+        if self._batch.mine():
             raise PyverbsUserError("wr_start inside a batch: wr_complete or wr_abort is missing")
-        self._turn.begin(lambda: self._open)
-        self._require_open()
-        self._batch = []
+        if not self._batch.begin():
+            self._require_open()
 
     def wr_abort(self) -> None:
         """Drop the batch."""
-        if self._turn.mine:
-            self._batch = None
-            self._turn.end()
+        self._batch.drop()
 
     def _released(self) -> None:
         super()._released()
-        self._turn.call_off()
+        self._batch.call_off()
 
     def wr_complete(self) -> None:
         """Post the batch and ring the doorbell once.
@@ -141,104 +125,83 @@ class QPEx(QP):
         At the first refusal `PyverbsRDMAError` is raised; the operations before it are posted, it and the
         ones after it are not.
         """
-        batch = self._require_batch()
-        posted = 0
+        first = self._batch.chain()
         try:
-            for each in batch:
-                if each.wr_flags & ~KNOWN_FLAGS:
-                    raise DriverError(errno.EINVAL, f"wr_flags = {each.wr_flags:#x}: there are no such flags")
-                self._post_send(
-                    each.opcode,
-                    each.wr_flags,
-                    each.immediate,
-                    each.wr_id,
-                    each.remote_addr,
-                    each.rkey,
-                    each.compare_add,
-                    each.swap,
-                    each.ah,
-                    each.remote_qpn,
-                    each.remote_qkey,
-                    each.sges,
-                    each.inline,
-                )
-                posted += 1
+            if first is not None:
+                self._post_chain(first)
+            elif not self._batch.mine():
+                self._refuse_call()
         except DriverError as error:
+            error.message = error.message.replace("send_flags", "wr_flags", 1)
             raise rdma_error("Failed to complete the batch", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to complete the batch: {error}") from error
         finally:
-            self.wr_abort()
-            if posted:
-                self._ring()
+            self._batch.drop()
 
-    def _require_batch(self) -> list[_Operation]:
-        batch = self._batch
-        if batch is None or not self._turn.mine:
+    def _refuse_call(self) -> NoReturn:
+        """A call that finds no batch of this thread, or no operation in it."""
+        if not self._batch.mine():
             raise PyverbsUserError("There is no batch: wr_start is missing")
-        return batch
+        raise PyverbsUserError("The batch has no operation yet")
 
-    def _begin(self, opcode: ibv_wr_opcode, rkey: int = 0, remote_addr: int = 0) -> _Operation:
-        batch = self._require_batch()
-        needed = _OPERATIONS[opcode]
-        if not self._send_ops & needed:
-            raise PyverbsUserError(f"The QP was made without {needed.name} in send_ops_flags")
-        operation = _Operation(int(opcode), self.wr_id, int(self.wr_flags))
-        operation.rkey, operation.remote_addr = rkey, remote_addr
-        batch.append(operation)
-        return operation
+    def _begin(self, opcode: int, rkey: int = 0, remote_addr: int = 0) -> SendRequest:
+        if not self._send_ops & _NEEDED[opcode]:
+            if not self._batch.mine():
+                self._refuse_call()
+            needed = _OPERATIONS[ibv_wr_opcode(opcode)].name
+            raise PyverbsUserError(f"The QP was made without {needed} in send_ops_flags")
+        added = self._batch.add(opcode, self.wr_id, self.wr_flags, rkey, remote_addr)
+        return added if added is not None else self._refuse_call()
 
-    def _last(self) -> _Operation:
-        batch = self._require_batch()
-        if not batch:
-            raise PyverbsUserError("The batch has no operation yet")
-        return batch[-1]
+    def _last(self) -> SendRequest:
+        return self._batch.last() or self._refuse_call()
 
     def wr_send(self) -> None:
         """A send."""
-        self._begin(ibv_wr_opcode.IBV_WR_SEND)
+        self._begin(_SEND)
 
     def wr_send_imm(self, data: int) -> None:
         """A send with immediate ``data``."""
-        self._begin(ibv_wr_opcode.IBV_WR_SEND_WITH_IMM).immediate = data
+        self._begin(_SEND_WITH_IMM).imm_data = htonl(UINT32(data))
 
     def wr_send_inv(self, invalidate_rkey: int) -> None:
         """A send that invalidates a key of the peer."""
-        self._begin(ibv_wr_opcode.IBV_WR_SEND_WITH_INV).immediate = invalidate_rkey
+        self._begin(_SEND_WITH_INV).imm_data = invalidate_rkey
 
     def wr_bind_mw(self, mw: MW, rkey: int, bind_info: MWBindInfo) -> None:
         """Bind a memory window; the low byte of ``rkey`` becomes that of its key."""
         require(mw, MW, "mw")
         require(bind_info, MWBindInfo, "bind_info")
-        operation = self._begin(ibv_wr_opcode.IBV_WR_BIND_MW, mw.handle, bind_info.addr)
-        operation.immediate = rkey
+        operation = self._begin(_BIND_MW, mw.handle, bind_info.addr)
+        operation.imm_data = rkey
         operation.compare_add, operation.swap = bind_info.length, bind_info.rights_and_lkey
         mw._bound(bind_info)
 
     def wr_local_inv(self, invalidate_rkey: int) -> None:
         """Invalidate a key of this side."""
-        self._begin(ibv_wr_opcode.IBV_WR_LOCAL_INV).immediate = invalidate_rkey
+        self._begin(_LOCAL_INV).imm_data = invalidate_rkey
 
     def wr_rdma_write(self, rkey: int, remote_addr: int) -> None:
         """A write to the peer's memory."""
-        self._begin(ibv_wr_opcode.IBV_WR_RDMA_WRITE, rkey, remote_addr)
+        self._begin(_RDMA_WRITE, rkey, remote_addr)
 
     def wr_rdma_write_imm(self, rkey: int, remote_addr: int, data: int) -> None:
         """A write that also takes a receive of the peer and gives it ``data``."""
-        self._begin(ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote_addr).immediate = data
+        self._begin(_RDMA_WRITE_WITH_IMM, rkey, remote_addr).imm_data = htonl(UINT32(data))
 
     def wr_rdma_read(self, rkey: int, remote_addr: int) -> None:
         """A read from the peer's memory."""
-        self._begin(ibv_wr_opcode.IBV_WR_RDMA_READ, rkey, remote_addr)
+        self._begin(_RDMA_READ, rkey, remote_addr)
 
     def wr_atomic_cmp_swp(self, rkey: int, remote_addr: int, compare: int, swap: int) -> None:
         """Compare and swap eight bytes of the peer; the old value comes back."""
-        operation = self._begin(ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote_addr)
+        operation = self._begin(_ATOMIC_CMP_AND_SWP, rkey, remote_addr)
         operation.compare_add, operation.swap = compare, swap
 
     def wr_atomic_fetch_add(self, rkey: int, remote_addr: int, add: int) -> None:
         """Add to eight bytes of the peer; the old value comes back."""
-        operation = self._begin(ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote_addr)
+        operation = self._begin(_ATOMIC_FETCH_AND_ADD, rkey, remote_addr)
         operation.compare_add = add
 
     def wr_atomic_write(self, rkey: int, remote_addr: int, atomic_wr: bytes) -> None:
@@ -249,7 +212,7 @@ class QPEx(QP):
         data = bytes(memoryview(atomic_wr)[:_WORD_BYTES])
         if len(data) < _WORD_BYTES:
             raise PyverbsUserError(f"An atomic write takes {_WORD_BYTES} bytes, not {len(data)}")
-        operation = self._begin(ibv_wr_opcode.IBV_WR_ATOMIC_WRITE, rkey, remote_addr)
+        operation = self._begin(_ATOMIC_WRITE, rkey, remote_addr)
         operation.compare_add = int.from_bytes(data, sys.byteorder)
 
     def wr_flush(self, rkey: int, remote_addr: int, len: int, type: int, level: int) -> None:
@@ -262,7 +225,7 @@ class QPEx(QP):
         """
         placement, selectivity = UINT8(type), UINT8(level)
         length = UINT64(len)
-        operation = self._begin(ibv_wr_opcode.IBV_WR_FLUSH, rkey, remote_addr)
+        operation = self._begin(_FLUSH, rkey, remote_addr)
         operation.compare_add = length
         operation.swap = selectivity << 4 | placement if placement < 16 else 0
 
@@ -274,7 +237,8 @@ class QPEx(QP):
         """Address the datagram; ``remote_rkey`` (pyverbs' name) is the Q_Key."""
         require(ah, AH, "ah")
         last = self._last()
-        last.ah, last.remote_qpn, last.remote_qkey = ah.number, remote_qpn, remote_rkey
+        ah._require_open()
+        last.ah, last.remote_qpn, last.remote_qkey = ah, remote_qpn, remote_rkey
 
     def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
         """Of an XRC initiator: the number of the peer's shared receive queue that the operation is for."""
@@ -282,7 +246,8 @@ class QPEx(QP):
 
     def wr_set_sge(self, sge: SGE) -> None:
         """The one element of the operation."""
-        require(sge, SGE, "sge")
+        if not isinstance(sge, SGE):
+            require(sge, SGE, "sge")
         self._last().sges = ((sge.addr, sge.length, sge.lkey),)
 
     def wr_set_sge_list(self, num_sge: int, sg_list: Sequence[SGE]) -> None:
@@ -293,15 +258,11 @@ class QPEx(QP):
 
     def wr_set_inline_data(self, addr: int, length: int) -> None:
         """Take ``length`` bytes at ``addr`` now as the operation's data."""
-        self._set_inline(read_bytes(addr, length))
+        self._last().sges = read_bytes(addr, length)
 
     def wr_set_inline_data_list(self, num_buf: int, buf_list: Sequence[DataBuffer]) -> None:
         """Take the bytes of several buffers now as the operation's data."""
         if not 0 <= num_buf <= len(buf_list):
             raise PyverbsUserError(f"num_buf is {num_buf}, the list has {len(buf_list)}")
-        self._set_inline(b"".join([read_bytes(each.addr, each.length) for each in buf_list[:num_buf]]))
-
-    def _set_inline(self, data: bytes) -> None:
-        last = self._last()
-        last.inline = data
-        last.wr_flags |= INLINE
+        data = [read_bytes(each.addr, each.length) for each in buf_list[:num_buf]]
+        self._last().sges = b"".join(data)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from softhca.driver.errors import DriverError
+from softhca.driver.work_requests import SendRequest
 from softhca.verbs.absent import refuse
 from softhca.verbs.base import (
     Resource,
@@ -177,7 +178,7 @@ class QP(Resource):
             )
         self._pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
-        self._post_chain: Callable[[SendWR], object] = self._handle.post_chain
+        self._post_chain: Callable[[SendRequest], object] = self._handle.post_chain
         self._post_receives: Callable[[RecvWR], object] = self._handle.post_receives
         self._ring: Callable[[], object] = self._handle.ring
         self._queues = (scq, rcq, srq)
