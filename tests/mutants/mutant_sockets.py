@@ -55,7 +55,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("sockets-hub-without-thread", HUB, "            try:\n                made.start()\n", "            self._thread = made\n            try:\n                made.start()\n",
        "a program that once had no thread left connects by TCP alone for good"), SCARCE),
     (m("sockets-late-answer-is-taken", LISTENING, "        if stream.opened:\n            return stream\n", "        if stream:\n            return stream\n",
-       "a connection to a listener that stood still is RDMA's on one side and TCP's on the other"), FAULTS),
+       "a connection to a listener that stood still is RDMA's on one side and TCP's on the other"), SCARCE),
     (m("sockets-silent-peer-is-waited-for-each-time", "sockets/datagrams.py", "            peer.asked = True  # one that does not answer is waited for once\n", "",
        "each datagram to a process that stands still takes a second"), SCARCE),
     (m("sockets-nobody-asks-who-gives-no-room", STREAM, "            say = self.on_stall\n", "            say = None\n",

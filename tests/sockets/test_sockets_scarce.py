@@ -242,6 +242,39 @@ def test_who_gave_up_waiting_for_an_answer_is_connected_by_tcp_on_both_sides(
             assert accepted.recv(100) == b"by TCP"
 
 
+class Waiting:
+    """A stream that waits to be claimed, as far as who claims it looks."""
+
+    error = None
+    waited = refused = 0
+
+    def __init__(self, opened: bool, comes: bool = False) -> None:
+        self.opened, self.comes = opened, comes
+
+    def wait(self, ready: Callable[[], bool], until_s: float) -> None:
+        self.waited += 1
+        self.opened = self.comes
+
+    def refuse(self) -> None:
+        self.refused += 1
+
+
+@pytest.mark.parametrize(
+    ("stream", "taken", "waited"),
+    [(Waiting(True), True, 0), (Waiting(False, comes=True), True, 1), (Waiting(False), False, 1)],
+)
+def test_a_stream_is_accepted_once_its_asker_has_said_that_it_is_used(
+    stream: Waiting, taken: bool, waited: int
+) -> None:
+    host = mapped("127.0.0.1")
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        served: Any = server._listener
+        served.add((host, 5), stream, b"")
+        assert served.claim(host, 5) is (stream if taken else None)
+        assert (stream.waited, stream.refused) == (waited, not taken)
+        assert served.claim(host, 5) is None
+
+
 # accepting and listening by the connection manager alone
 
 
