@@ -73,6 +73,7 @@ def test_one_record_is_got_by_what_it_has(number: int) -> None:
 
 def test_port_info_records_are_those_of_the_ports_and_hide_keys() -> None:
     managed, _, asker = bring_up(m_key=0x77)
+    assert {node.own_port(1).info.m_key_protect_bits for node in managed.plane.nodes} == {1}
     found = asker.records(a.PortInfoRecord)
     count = sum(node.port_count + 1 if node.is_switch else 1 for node in TREE.nodes)
     assert len(found) == count
@@ -146,9 +147,11 @@ def test_sm_keys_are_for_who_is_trusted() -> None:
     assert [SMInfo.decode(each.sm_info).sm_key for each in asker.records(a.SMInfoRecord, key=1)] == [5]
 
 
-def test_forwarding_tables_are_as_they_stand_in_the_switches() -> None:
-    managed, manager, asker = bring_up(fat_tree(4, 3))
-    members = [node.port_guid(1) for node in manager.fabric.routes.graph.topology.nodes[:16:5]]
+@pytest.mark.parametrize("fabric", [fat_tree(4, 3), torus([3], 20)], ids=["narrow", "more than 16 ports"])
+def test_forwarding_tables_are_as_they_stand_in_the_switches(fabric: Topology) -> None:
+    managed, manager, asker = bring_up(fabric)
+    hosts = [node for node in fabric.nodes if not node.is_switch]
+    members = [node.port_guid(1) for node in hosts[::5]]
     manager.set_group(0xC005, frozenset(members), managed.now)
     managed.settle()
     blocks = asker.records(t.LinearForwardingRecord)
@@ -156,10 +159,13 @@ def test_forwarding_tables_are_as_they_stand_in_the_switches() -> None:
     assert {each.lid for each in blocks} == set(by_lid)
     for each in blocks:
         assert each.table == by_lid[each.lid].linear_block(each.block)
+    positions = set()
     for each in asker.records(t.MulticastForwardingRecord):
+        positions.add(each.position)
         assert each.table == by_lid[each.lid].multicast[each.position << 28 | each.block]
         by_lid[each.lid].multicast.pop(each.position << 28 | each.block)
     assert not any(any(data) for node in by_lid.values() for data in node.multicast.values())
+    assert positions == {0, 1} if len(fabric.nodes) > 40 else {0}
 
 
 def test_tables_that_the_manager_does_not_keep_are_read_when_somebody_asks() -> None:

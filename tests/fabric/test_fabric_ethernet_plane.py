@@ -124,11 +124,13 @@ def test_an_idle_ethernet_does_not_let_packets_wait_for_the_clock(lab: Lab) -> N
     assert lab.now == 0
 
 
-def test_a_slow_link_takes_the_time_that_it_takes() -> None:
+@pytest.mark.parametrize("idle_ns", [0, 10_000_000])
+def test_a_slow_link_takes_the_time_that_it_takes(idle_ns: int) -> None:
     lab = Lab(layout(mbps=100))  # 80 ns a byte, stored and forwarded: two links
+    lab.now = idle_ns
     lab.send(0, 1, bytes(4096))
     assert lab.hosts[1].got == []
-    least = 2 * (4096 + IPV4_BYTES) * 80 - SLACK_NS
+    least = idle_ns + 2 * (4096 + IPV4_BYTES) * 80 - SLACK_NS
     assert lab.plane.next_deadline_ns < least
     lab.plane.expire(least)
     assert lab.hosts[1].got == []

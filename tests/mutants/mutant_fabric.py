@@ -23,12 +23,19 @@ ON_TOPOLOGIES = "fabric/test_fabric_topology.py"
 ON_FILES = "fabric/test_fabric_topology_file.py"
 ON_ROUTES = "fabric/test_fabric_routing.py"
 ON_MANAGER = "fabric/test_fabric_manager.py"
+ON_RECORDS = "fabric/test_fabric_administration.py"
 
 FABRIC: tuple[tuple[Mutant, str], ...] = (
     (m("fabric-guid-twice", TOPOLOGY, "            if owners.setdefault(guid, index) != index:", "            if False:",
        "two nodes with one GUID are taken for one by every tool"), ON_TOPOLOGIES),
     (m("fabric-two-links-at-a-port", TOPOLOGY, "            if end in at:", "            if False:",
        "a port with two cables is described"), ON_TOPOLOGIES),
+    (m("fabric-keys-protect-nothing", CONFIGURATION, '    PORT.put(wanted, "m_key_protect_bits", 1 if plan.m_key else 0)\n', "",
+       "whoever reads a port gets the key that is to protect it"), ON_RECORDS),
+    (m("fabric-multicast-of-16-ports", "fabric/manager/inventory.py", "place = modifier >> 28, 0", "place = modifier >> 29, 0",
+       "of what a large switch multicasts, half is said of other ports"), ON_RECORDS),
+    (m("ethernet-idle-links-begin-in-the-past", "fabric/ethernet/plane.py", "        events.run(now * PS_PER_NS)\n", "",
+       "after a pause a slow link takes no time"), "fabric/test_fabric_ethernet_plane.py"),
     (m("fabric-half-link", FILE, "    if (back.peer, back.peer_port) != (blocks[end.node].name, end.port):", "    if False:",
        "a file whose ends disagree is read as one of them says"), ON_FILES),
     (m("fabric-up-after-down", UP_DOWN, "        climbs = (below == FAR) & (cost != FAR)", "        climbs = cost != FAR",
