@@ -95,6 +95,18 @@ def test_a_fabric_is_brought_up(name: str, lmc: int) -> None:
     assert {str(link) for link in found.graph.topology.links} == {"4xHDR"}
 
 
+@pytest.mark.parametrize(("around", "reached"), [(123, True), (125, False)])
+def test_a_node_is_found_where_it_is_63_hops_away_at_most(around: int, reached: bool) -> None:
+    fabric = torus([around], 1)  # to the farthest host half the ring, and the links of two hosts
+    managed = ManagedFabric(fabric)
+    manager = managed.add((0, 1), ManagerConfig(fabric.nodes[0].port_guid(1)))
+    managed.settle()
+    assert set(manager.problems) == (set() if reached else {"more than 63 hops away"})
+    assert manager.fabric.routes is not None
+    found = len(manager.fabric.routes.graph.topology.nodes)
+    assert found == 2 * around - (0 if reached else 2)
+
+
 def test_a_manager_may_live_in_a_switch() -> None:
     fabric = FABRICS["tree"]
     managed = ManagedFabric(fabric)

@@ -16,6 +16,7 @@ from softhca.management.attributes import (
     PortInfo,
     node_description,
 )
+from softhca.management.cm import messages
 from softhca.management.cm.messages import Req
 from softhca.management.device_attributes import IoControllerProfile, IoUnitInfo, ServiceEntry
 from softhca.management.directed_route import DirectedRoute
@@ -331,3 +332,27 @@ def test_a_message_with_other_values_is_another_message():
         other.local_comm_id = 9
     with pytest.raises(FrozenInstanceError):
         Req.decode(first.encode()).local_comm_id = 9
+
+
+# What the reasons of REJ and the states of APR are called (IBTA vol. 1, 12.6.7.2, 12.8.2.1), by number.
+CODES = {
+    "REJ": [
+        "", "NO_QP", "NO_EEC", "NO_RESOURCES", "TIMEOUT", "UNSUPPORTED", "INVALID_COMM_ID",
+        "INVALID_COMM_INSTANCE", "INVALID_SERVICE_ID", "INVALID_TRANSPORT", "STALE_CONNECTION", "NO_RDC",
+        "INVALID_GID", "INVALID_LID", "INVALID_SL", "INVALID_TRAFFIC_CLASS", "INVALID_HOP_LIMIT",
+        "INVALID_PACKET_RATE", *(f"ALTERNATE_{n}" for n in range(18, 24)), "CM_REDIRECTED", "REDIRECTED",
+        "INVALID_PATH_MTU", "TOO_FEW_RESOURCES", "CONSUMER_DEFINED",
+    ],
+    "APR": [
+        "LOADED", "INVALID_COMM_ID", "UNSUPPORTED", "REJECTED", "REDIRECTED", "IS_CURRENT", "INVALID_QPN",
+        "INVALID_LID", "INVALID_GID", "INVALID_FLOW_LABEL", "INVALID_TRAFFIC_CLASS", "INVALID_HOP_LIMIT",
+        "INVALID_PACKET_RATE", "INVALID_SL",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_codes_of_the_connection_manager_are_the_standards(kind: str) -> None:
+    said = {name: value for name, value in vars(messages).items() if name.startswith(f"{kind}_")}
+    assert said == {name: CODES[kind].index(name.removeprefix(f"{kind}_")) for name in said}
+    assert len(said) > 9

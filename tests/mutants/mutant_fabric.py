@@ -32,6 +32,8 @@ FABRIC: tuple[tuple[Mutant, str], ...] = (
        "a port with two cables is described"), ON_TOPOLOGIES),
     (m("fabric-keys-protect-nothing", CONFIGURATION, '    PORT.put(wanted, "m_key_protect_bits", 1 if plan.m_key else 0)\n', "",
        "whoever reads a port gets the key that is to protect it"), ON_RECORDS),
+    (m("fabric-62-hops", DISCOVERY, "if len(path) > HOPS_LAST:", "if len(path) >= HOPS_LAST:",
+       "a node at the end of the longest path that there may be is not found"), ON_MANAGER),
     (m("fabric-multicast-of-16-ports", "fabric/manager/inventory.py", "place = modifier >> 28, 0", "place = modifier >> 29, 0",
        "of what a large switch multicasts, half is said of other ports"), ON_RECORDS),
     (m("ethernet-idle-links-begin-in-the-past", "fabric/ethernet/plane.py", "        events.run(now * PS_PER_NS)\n", "",
