@@ -13,8 +13,6 @@ from softhca.fabric.switching.port import Owner, Port, PortSettings
 NO_PORT = 255
 """An entry of a forwarding table that leads nowhere (IBTA vol. 1, 14.2.5.11)."""
 FIRST_MULTICAST_LID = 0xC000
-DROP_VL = 15
-"""An SL that is mapped to it is discarded (IBTA vol. 1, 7.6.6)."""
 
 # the same for the compiler
 _MULTICAST = cython.declare(cython.int, FIRST_MULTICAST_LID)
