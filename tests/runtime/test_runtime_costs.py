@@ -265,6 +265,15 @@ def test_no_python_is_called_for_an_entry_or_a_packet(ends):
     assert carried(left, right, many)[1] <= carried(left, right, one)[1] + 2
 
 
+@pytest.mark.skipif(BODY != "compiled", reason="interpreted, everything is a call")
+def test_a_receive_is_posted_without_python_but_for_the_question_who_sleeps(ends):
+    _, right = ends
+    receives = right.receives(8, 1)
+    right.qp.post_recv(receives)
+    # the call itself, its look at the type, the question whether somebody sleeps; and what counts them
+    assert python_calls(lambda: right.qp.post_recv(receives)) <= 3 + 2
+
+
 def test_nothing_is_kept_for_what_has_completed(ends):
     left, right = ends
     chain = left.chain(right, e.IBV_WR_RDMA_WRITE, 8, 64)

@@ -54,6 +54,7 @@ cdef class QueuePairPoster(Locked):
     cdef public Liveness _session
     cdef public object _kick
     cdef public SendPoster _send
+    cdef public ReceivePoster _receive
     cdef public DoorbellFifo _doorbells
     cdef public unsigned int _doorbell
 
@@ -61,3 +62,6 @@ cdef class QueuePairPoster(Locked):
     cpdef object _set_doorbell(self, DoorbellFifo doorbells, unsigned int doorbell, object kick)
     cpdef object post_chain(self, object first)
     cpdef object _notify(self)
+    cpdef object post_receives(self, object first)
+    cpdef ReceivePoster _receiver(self)
+    cpdef object _notify_receives(self)

@@ -18,7 +18,7 @@ from softhca.queues import layout as abi
 from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.operations import MOST_OPCODES, mask
 from softhca.queues.ring import RingProducer
-from softhca.queues.states import NAMES, POSTING
+from softhca.queues.states import ERR, NAMES, POSTING
 from softhca.queues.wqe import put_receive, put_send, receive_bytes, send_bytes
 
 # ibv_send_flags
@@ -28,6 +28,8 @@ SEND_SOLICITED = 4
 SEND_INLINE = 8
 
 _MAY_SEND = cython.declare(tuple, tuple(posting.post_send for posting in POSTING))
+_MAY_RECEIVE = cython.declare(tuple, tuple(posting.post_receive for posting in POSTING))
+_ERR = cython.declare(cython.int, ERR)
 _EINVAL = cython.declare(cython.int, errno.EINVAL)
 _ENOMEM = cython.declare(cython.int, errno.ENOMEM)
 _EIO = cython.declare(cython.int, errno.EIO)
@@ -236,20 +238,22 @@ class ReceivePoster:
 
 
 class QueuePairPoster(Locked):
-    """The compiled base class of a queue pair's handle: a chain of sends is posted without interpreted code.
+    """The compiled base class of a queue pair's handle: chains are posted without interpreted code.
 
     ``state`` is the state of the queue pair as far as the host knows it.  The lock (`acquire`, `release`) is
-    held while the state is checked and the ring is written or given back.  ``_send`` is the `SendPoster`:
-    None until `_begin_sending` makes it, with the lock held, and None again after the end.
+    held while the state is checked and the ring is written or given back.  ``_send`` is the `SendPoster`,
+    ``_receive`` the `ReceivePoster`: None until `_begin_sending` and `_begin_receiving` make them, with the
+    lock held, and None again after the end.
     """
 
-    __slots__ = ("_doorbell", "_doorbells", "_kick", "_send", "_session", "state")
+    __slots__ = ("_doorbell", "_doorbells", "_kick", "_receive", "_send", "_session", "state")
 
     def _open(self, session: Liveness, state):
         """Begin: post for ``session``; the queue pair is in ``state``."""
         self._session = session
         self.state = state
         self._send = None
+        self._receive = None
         self._make_lock()
 
     def _set_doorbell(self, doorbells: DoorbellFifo, doorbell, kick):
@@ -325,3 +329,52 @@ class QueuePairPoster(Locked):
         """Announce new work."""
         self._doorbells.ring(self._doorbell)
         self._kick()
+
+    def post_receives(self, first):
+        """Write a chain of receives and ring once.  PostError as `post_recv` at the first that is refused."""
+        poster: ReceivePoster
+        code: cython.int
+        written: cython.bint = False
+        if self._session.dead:
+            self._session.check()
+        self.acquire()
+        try:
+            poster = self._receiver()
+            try:
+                code = poster.post_chain(first)
+            except (OverflowError, TypeError, ValueError) as error:
+                raise PostError(
+                    errno.EINVAL, described(poster.request, error), poster.request
+                ) from None
+            finally:
+                written = poster.written != 0
+            if code:
+                raise PostError(code, poster.refused, poster.request)
+        except DriverError as error:
+            if isinstance(error, PostError):
+                raise
+            raise PostError(error.errno, error.message, first) from None
+        finally:
+            self.release()
+            if written:
+                self._notify_receives()
+
+    def _receiver(self):
+        """The poster of receives; with the lock held.  EINVAL where there is no receive queue, or the state
+        allows no receive.
+        """
+        if self._receive is None:
+            self._begin_receiving()
+        if not _MAY_RECEIVE[self.state]:
+            raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: no receive can be posted")
+        return self._receive
+
+    def _notify_receives(self):
+        """Announce receives.
+
+        In the error state the adapter flushes receives only when a doorbell is rung.  The host may not know
+        that state yet, so it always rings.
+        """
+        self._doorbells.ring(self._doorbell)
+        if self.state == _ERR or self._session.channel.kick_receives:
+            self._kick()

@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from softhca.driver.cq import CqHandle
-from softhca.driver.errors import DriverError, PostError, refusal
+from softhca.driver.errors import DriverError, refusal
 from softhca.driver.lent_rings import QP_RING, RingAllocator
-from softhca.driver.misfits import described, described_receive
+from softhca.driver.misfits import described_receive
 from softhca.driver.posting import QueuePairPoster, ReceivePoster, SendPoster
 from softhca.driver.session import prefixed
 from softhca.driver.srq import Element, SrqHandle
-from softhca.driver.work_requests import ReceiveRequest, WorkRequest
 from softhca.queues import control_fields as control
 from softhca.queues import qp_attributes
-from softhca.queues.states import ERR, NAMES, POSTING, RESET
+from softhca.queues.states import ERR, RESET
 from softhca.queues.wqe import receive_bytes, send_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ _UNUSED: Mapping[int, Sequence[str]] = {
     control.QPT_XRC_RECV: CAPABILITIES,
 }
 """Capabilities of queues that a type of queue pair has not got: whatever was asked for, they are 0."""
-_MAY_RECEIVE = tuple(posting.post_receive for posting in POSTING)
 
 
 class QpHandle(QueuePairPoster):
@@ -56,7 +54,6 @@ class QpHandle(QueuePairPoster):
         "_completion_queues",
         "_destroyed",
         "_driver",
-        "_receive",
         "_receive_frames",
         "_send_frames",
         "number",
@@ -88,7 +85,6 @@ class QpHandle(QueuePairPoster):
         self._open(session, RESET)
         self._capabilities: tuple[int, ...] = tuple(caps[name] for name in CAPABILITIES)
         self._destroyed = False
-        self._receive: ReceivePoster | None = None
         self._send_frames: Sequence[int] = ()
         self._receive_frames: Sequence[int] = ()
         rings: dict[str, Any] = {}
@@ -164,20 +160,14 @@ class QpHandle(QueuePairPoster):
         max_wr, _, max_sge, _, max_inline_bytes = self._capabilities
         self._send = SendPoster(layout, max_wr, max_sge, max_inline_bytes)
 
-    def _receiver(self) -> ReceivePoster:
-        """The poster of receives; with the lock held.  EINVAL where there is no receive queue, or the state
-        allows no receive.
-        """
-        if self._receive is None:
-            if not self._receive_frames:
-                reason = "is destroyed" if self._destroyed else "has no receive queue of its own"
-                raise DriverError(errno.EINVAL, f"qp_num = {self.number}: the queue pair {reason}")
-            layout = self._session.layout_over(self._receive_frames, *self._receive_size())
-            _, max_wr, _, max_sge, _ = self._capabilities
-            self._receive = ReceivePoster(layout, max_wr, max_sge)
-        if not _MAY_RECEIVE[self.state]:
-            raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: no receive can be posted")
-        return self._receive
+    def _begin_receiving(self) -> None:
+        """Make ``_receive``; with the lock held."""
+        if not self._receive_frames:
+            reason = "is destroyed" if self._destroyed else "has no receive queue of its own"
+            raise DriverError(errno.EINVAL, f"qp_num = {self.number}: the queue pair {reason}")
+        layout = self._session.layout_over(self._receive_frames, *self._receive_size())
+        _, max_wr, _, max_sge, _ = self._capabilities
+        self._receive = ReceivePoster(layout, max_wr, max_sge)
 
     def modify(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes (``ibv_qp_attr`` names; an address vector is a dict), all or none.  EINVAL when
@@ -228,37 +218,6 @@ class QpHandle(QueuePairPoster):
         if self.qp_type != control.QPT_RD:
             self.state = ERR
 
-    def post_receives(self, first: ReceiveRequest) -> None:
-        """Post a chain of receives.  PostError as `post_recv` at the first that is refused."""
-        if self._session.dead:
-            self._session.check()
-        written = 0
-        self.acquire()
-        try:
-            poster = self._receiver()
-            try:
-                _post(poster, first)
-            finally:
-                written = poster.written
-        except DriverError as error:
-            if isinstance(error, PostError):
-                raise
-            raise PostError(error.errno, error.message, first) from None
-        finally:
-            self.release()
-            if written:
-                self._notify_receives()
-
-    def _notify_receives(self) -> None:
-        """Announce receives.
-
-        In the error state the adapter flushes receives only when a doorbell is rung.  The host may not know
-        that state yet, so it always rings.
-        """
-        self._doorbells.ring(self._doorbell)
-        if self.state == ERR or self._session.channel.kick_receives:
-            self._kick()
-
     def post_recv(self, wr_id: int, sges: Sequence[Element]) -> None:
         """Post a receive.  EINVAL in RESET, with a shared receive queue, or for too many elements; ENOMEM
         when full.
@@ -292,13 +251,3 @@ class QpHandle(QueuePairPoster):
         self._driver.forget_queue_pair(self)
         self._driver.events.dispatch()
         self._driver.events.forget(control.QP_EVENTS, self.number)
-
-
-def _post(poster: Any, first: WorkRequest) -> None:
-    """Write a chain; PostError at the first that is refused."""
-    try:
-        code = poster.post_chain(first)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise PostError(errno.EINVAL, described(poster.request, error), poster.request) from None
-    if code:
-        raise PostError(code, poster.refused, poster.request)
