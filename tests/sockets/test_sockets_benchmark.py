@@ -1,6 +1,10 @@
-"""``benchmarks/sockets.py`` ends, and says so, where its receiver dies in the middle of a transfer."""
+"""``benchmarks/sockets.py`` measures streams and datagrams beside the kernel's; it ends, and says so,
+where its receiver dies in the middle of a transfer.
+"""
 
+import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +49,32 @@ def test_a_receiver_that_dies_ends_the_measurement(kind: str, size: int, loopbac
     assert done.stderr.splitlines()[-1].startswith(
         ("ConnectionResetError", "BrokenPipeError", "OSError: the receiver has gone")
     ), done.stderr
+
+
+def test_streams_and_datagrams_are_measured_beside_the_kernels() -> None:
+    kinds = ("tcp", "unix", "shm-lend", "dgram-udp", "dgram-rdma-shm")
+    done = subprocess.run(
+        [
+            sys.executable, str(BENCHMARK), "--json", "--rounds", "1", "--seconds", "0.02",
+            "--sizes", "65536", "--beside", "quiet", "--kinds", *kinds,
+        ],
+        capture_output=True, text=True, timeout=limit_s(60), check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {each["kind"]: each for each in json.loads(done.stdout)}
+    assert tuple(found) == kinds
+    assert all(each["us"] > 0 for each in found.values())
+    assert found["shm-lend"]["copied"] == 0
+    assert found["tcp"]["faster"] == found["dgram-udp"]["faster"] == 1
+    assert found["tcp"]["rate"] > 0
+
+
+def test_ratios_are_of_the_same_round() -> None:
+    of_rounds = runpy.run_path(str(BENCHMARK))["rows"]
+    ours = [{"us": 4.0, "rate": 1.0}, {"us": 40.0, "rate": 10.0}, {"us": 1.0, "rate": 8.0}]
+    theirs = [{"us": 2.0, "rate": 4.0}, {"us": 20.0, "rate": 2.0}, {"us": 20.0, "rate": 4.0}]
+    found = of_rounds({("busy", "unix", 64): ours, ("busy", "tcp", 64): theirs})
+    assert [(each["kind"], each["faster"], each["wider"]) for each in found] == [
+        ("unix", 0.5, 2.0), ("tcp", 1.0, 1.0),
+    ]  # fmt: skip
+    assert (found[0]["us"], found[0]["rate"]) == (4.0, 8.0)
