@@ -15,6 +15,7 @@ from softhca.testing.ends import ALL_RIGHTS, QKEY, RC, SEND, UC, UD, WRITE, End,
 from softhca.testing.network import Network
 from softhca.transport.unreliable import CHARGE_NS
 from softhca.wire.burst import CAPACITY, Arrival, Burst
+from softhca.wire.drops import DROP_UNKNOWN_QP
 from softhca.wire.framing import ROCE_V4
 
 
@@ -394,6 +395,19 @@ def test_a_destroyed_queue_pair_sends_nothing_more():
     world.now += CHARGE_NS + TICK_NS  # until then what was sent stands in the window
     end.node.adapter.expire(world.now)
     assert end.node.adapter.next_deadline() == NEVER
+    world.close()
+
+
+def test_a_destroyed_queue_pair_is_not_found_by_the_packets_behind_those_that_it_took():
+    world, left, qp, right, other = pair(RC)
+    post(qp, WRITE, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
+    world.run()
+    adapter = right.node.adapter
+    assert adapter.port.counters.packets_received
+    other.destroy()
+    post(qp, WRITE, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
+    world.run()
+    assert adapter.port.counters.drops[DROP_UNKNOWN_QP] > 0
     world.close()
 
 

@@ -273,7 +273,7 @@ class Adapter(Environment):
         if now >= self.memory_waiters.next_ns:
             for flow in self.memory_waiters.due(now):
                 flow.resume(now)
-        for host in self.hosts.values():
+        for host in self._kicked:
             if not host.failed and not host.doorbells.empty():
                 host.ring(now)
             if host.pending_events:

@@ -19,6 +19,7 @@ cdef class ReceivePath:
     cdef object raw_services
     cdef bint strict_source_port
     cdef Port _at
+    cdef QueuePair _last
     cdef bint _marked
     cdef bytes _keys
     cdef PacketView _view

@@ -73,6 +73,7 @@ class ReceivePath:
         self.raw_services = raw_services
         self.strict_source_port = strict_source_port
         self._at: Port = None
+        self._last: QueuePair = None
         self._marked = False
         self._keys = dispatch_keys()
         self._view = PacketView()
@@ -188,8 +189,14 @@ class ReceivePath:
         return 0
 
     def _at_port(self, number: int) -> Connection:
-        """The queue pair with this number, if it lives on the port whose packets are looked at; else None."""
-        queue_pair: QueuePair = self.queue_pairs.get(number)
+        """The queue pair with this number, if it lives on the port whose packets are looked at; else None.
+
+        Many packets in a row are for one: it is looked for again when it is another one's turn, or it is
+        closed, since its number may be another one's then.
+        """
+        queue_pair: QueuePair = self._last
+        if queue_pair is None or queue_pair.number != number or queue_pair.flow.closed:
+            queue_pair = self._last = self.queue_pairs.get(number)
         if (
             queue_pair is not None
             and queue_pair.flow.port_number != self._at.number

@@ -217,7 +217,8 @@ class Sender(RequestTransmitter):
             self.limited = False
         else:
             self.limited = True
-            self.lsn = (view.msn + _CREDITS[code]) & 0xFFFFFF
+            credits: cython.uint = _CREDITS[code]
+            self.lsn = (view.msn + credits) & 0xFFFFFF
 
     def acknowledged(self, view: PacketView) -> None:
         """ACK: all before and including its PSN."""

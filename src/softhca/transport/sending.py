@@ -85,11 +85,14 @@ class SendQueue(RequestSource):
     def take(self, flushing: bool) -> Request:
         """Take the next work request from the ring and, unless it is to be flushed, judge it; None when there
         is none."""
-        request: Request = self.spare.pop() if self.spare else self.blank()
-        if self.draw(request, flushing):
-            return request
-        self.spare.append(request)
-        return None
+        request: Request = self.spare[len(self.spare) - 1] if self.spare else self.blank()
+        if not self.draw(request, flushing):
+            if not self.spare:
+                self.spare.append(request)
+            return None
+        if self.spare:
+            self.spare.pop()
+        return request
 
     def blank(self) -> Request:
         """A new request."""
