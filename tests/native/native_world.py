@@ -167,8 +167,10 @@ class World:
             self._address = found[1]
         return self._address
 
-    def start(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """Start a program whose words, of both kinds, come from its ``stdout``."""
+    def start(
+        self, *command: str, pass_fds: tuple[int, ...] = (), **variables: str
+    ) -> subprocess.Popen[str]:
+        """Start a program whose words, of both kinds, come from its ``stdout``; it inherits ``pass_fds``."""
         return subprocess.Popen(
             [*self.prefix, *command],
             stdin=subprocess.DEVNULL,
@@ -176,6 +178,7 @@ class World:
             stderr=subprocess.STDOUT,
             text=True,
             env={**self.environment, **variables},
+            pass_fds=pass_fds,
         )
 
     def pair(self, port: int, *command: str, **variables: str) -> tuple[str, str]:
