@@ -116,6 +116,46 @@ def test_files_elsewhere_are_as_they_are(libibverbs, tmp_path):
     assert said("test", "-c", "/dev/infiniband/rdma_cm").returncode == 1
     assert said("cat", "/etc/hostname").stdout == Path("/etc/hostname").read_text()
 
+ASKS = """
+import ctypes, os
+here = -100
+libc = ctypes.CDLL(None)
+node, name, folder = b"/dev/infiniband/uverbs0", b"/sys/class/infiniband/x/name", b"/sys/class/infiniband"
+link, room, listed = b"/sys/class/infiniband/link", ctypes.create_string_buffer(512), ctypes.c_void_p()
+libc.opendir.restype = libc.readlink.restype = libc.__readlink_chk.restype = ctypes.c_ssize_t
+for path in (node, name):
+    for call in ("stat", "lstat", "stat64", "lstat64"):
+        assert not getattr(libc, call)(path, room), call
+    for call in ("__xstat", "__lxstat", "__xstat64", "__lxstat64"):
+        assert not getattr(libc, call)(1, path, room), call
+    for call in ("fstatat", "fstatat64"):
+        assert not getattr(libc, call)(here, path, room, 0), call
+    assert not libc.statx(here, path, 0, 0x7FF, room)
+    assert not libc.access(path, os.R_OK)
+    assert not libc.faccessat(here, path, os.R_OK, 0)
+assert libc.opendir(folder)
+assert libc.scandir(folder, ctypes.byref(listed), None, None) == 4
+assert libc.scandir64(folder, ctypes.byref(listed), None, None) == 4
+assert libc.readlink(link, room, 512) == 1
+assert libc.__readlink_chk(link, room, 512, 512) == 1
+assert libc.access(b"/sys/class/infiniband/absent", os.R_OK) == -1
+assert libc.access(b"/dev/infiniband/rdma_cm", os.R_OK) == -1
+"""
+
+
+def test_every_way_to_ask_for_a_file_is_answered(libibverbs, tmp_path):
+    """Those too of programs that were linked with an older C library, as those of wheels are."""
+    (tmp_path / "class" / "infiniband" / "x").mkdir(parents=True)
+    (tmp_path / "class" / "infiniband" / "x" / "name").write_text("found\n")
+    (tmp_path / "class" / "infiniband" / "link").symlink_to("x")
+    paths = libibverbs.with_name("libsofthca-paths.so")
+    environment = {**os.environ, "LD_PRELOAD": str(paths), "SOFTHCA_SYSTEM_FILES": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", ASKS], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 
 def test_which_programs_want_devices(libibverbs, monkeypatch, tmp_path):
     needs("ibv_devices", "rping")

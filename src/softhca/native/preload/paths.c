@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "cm.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -78,6 +79,12 @@ static const char *place(const char *path, char *room, size_t bytes)
 DECLARE(stat);
 DECLARE(lstat);
 DECLARE(access);
+DECLARE(faccessat);
+DECLARE(fstatat);
+DECLARE(statx);
+DECLARE(readlink);
+DECLARE(opendir);
+DECLARE(scandir);
 DECLARE(open);
 DECLARE(openat);
 DECLARE(fopen);
@@ -98,6 +105,37 @@ EXPORT int lstat(const char *path, struct stat *status)
 EXPORT int access(const char *path, int mode)
 {
     return NEXT(access)(PLACED(path), mode);
+}
+
+EXPORT int faccessat(int folder, const char *path, int mode, int flags)
+{
+    return NEXT(faccessat)(folder, PLACED(path), mode, flags);
+}
+
+EXPORT int fstatat(int folder, const char *path, struct stat *status, int flags)
+{
+    return NEXT(fstatat)(folder, PLACED(path), status, flags);
+}
+
+EXPORT int statx(int folder, const char *path, int flags, unsigned mask, struct statx *status)
+{
+    return NEXT(statx)(folder, PLACED(path), flags, mask, status);
+}
+
+EXPORT ssize_t readlink(const char *path, char *to, size_t bytes)
+{
+    return NEXT(readlink)(PLACED(path), to, bytes);
+}
+
+EXPORT DIR *opendir(const char *path)
+{
+    return NEXT(opendir)(PLACED(path));
+}
+
+EXPORT int scandir(const char *path, struct dirent ***list, int (*chosen)(const struct dirent *),
+                   int (*order)(const struct dirent **, const struct dirent **))
+{
+    return NEXT(scandir)(PLACED(path), list, chosen, order);
 }
 
 static mode_t mode_of(int flags, va_list words)
@@ -166,6 +204,42 @@ EXPORT int stat64(const char *path, struct stat64 *status)
     return NEXT(stat)(PLACED(path), (struct stat *)status);
 }
 
+EXPORT int lstat64(const char *path, struct stat64 *status)
+{
+    return NEXT(lstat)(PLACED(path), (struct stat *)status);
+}
+
+EXPORT int fstatat64(int folder, const char *path, struct stat64 *status, int flags)
+{
+    return NEXT(fstatat)(folder, PLACED(path), (struct stat *)status, flags);
+}
+
+EXPORT int scandir64(const char *path, struct dirent64 ***list, int (*chosen)(const struct dirent64 *),
+                     int (*order)(const struct dirent64 **, const struct dirent64 **))
+{
+    return NEXT(scandir)(PLACED(path), (struct dirent ***)list, (int (*)(const struct dirent *))(void *)chosen,
+                         (int (*)(const struct dirent **, const struct dirent **))(void *)order);
+}
+
+EXPORT ssize_t __readlink_chk(const char *path, char *to, size_t bytes, size_t room);
+EXPORT ssize_t __readlink_chk(const char *path, char *to, size_t bytes, size_t room)
+{
+    return NEXT(readlink)(PLACED(path), to, bytes < room ? bytes : room);
+}
+
+/* As programs that were linked with a glibc before 2.33 call them, those of manylinux wheels among them. */
+#define OLD(name, plain, kind)                                                     \
+    EXPORT int name(int version, const char *path, struct kind *status);           \
+    EXPORT int name(int version, const char *path, struct kind *status)            \
+    {                                                                              \
+        (void)version;                                                             \
+        return NEXT(plain)(PLACED(path), (struct stat *)status);                   \
+    }
+OLD(__xstat, stat, stat)
+OLD(__xstat64, stat, stat64)
+OLD(__lxstat, lstat, stat)
+OLD(__lxstat64, lstat, stat64)
+
 /* Descriptors of the connection manager's device. */
 
 EXPORT ssize_t write(int descriptor, const void *data, size_t bytes)
@@ -201,7 +275,6 @@ EXPORT int fstat64(int descriptor, struct stat64 *status)
     return status_of(descriptor, (struct stat *)status);
 }
 
-/* As programs that were linked with a glibc before 2.33 call it. */
 EXPORT int __fxstat(int version, int descriptor, struct stat *status);
 EXPORT int __fxstat(int version, int descriptor, struct stat *status)
 {
