@@ -11,6 +11,7 @@ from softhca.links.faults import FOREVER_NS, Crash, Faults, FaultsError
 from softhca.simulation import conversation_setting, disk_setting
 from softhca.simulation.conversation_setting import ConversationSetting
 from softhca.simulation.datagram_setting import DatagramSetting
+from softhca.simulation.datagram_socket_setting import DatagramSocketSetting
 from softhca.simulation.disk_setting import DiskSetting
 from softhca.simulation.exchange_setting import ExchangeSetting
 from softhca.simulation.failover import FailoverSetting
@@ -166,6 +167,8 @@ def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> An
         return ConversationSetting(world, scenario, seed, generation)
     if scenario.datagrams:
         return DatagramSetting(world, scenario, seed, generation)
+    if scenario.sockets:
+        return DatagramSocketSetting(world, scenario, seed, generation)
     if scenario.disks:
         return DiskSetting(world, scenario, seed, generation)
     if scenario.streams:
@@ -179,9 +182,7 @@ def _setting(world: World, scenario: Scenario, seed: int, generation: int) -> An
     return (MailboxSetting if scenario.mailbox else Setting)(world, scenario, seed, generation)
 
 
-def _plan_crash(
-    world: World, scenario: Scenario, seed: int, settings: list[Any], crash: Crash
-) -> None:
+def _plan_crash(world: World, scenario: Scenario, seed: int, settings: list[Any], crash: Crash) -> None:
     """An adapter dies while programs talk; when it has started again, all hosts start new ones."""
     node = world.nodes[crash.adapter]
 

@@ -74,7 +74,8 @@ class Scenario:
     ``datagrams``: programs have so many queue pairs of reliable datagrams each, and ``contexts`` pairs of EE
     contexts between any two adapters, of which ``failures`` get into error and are set up again.
     ``streams``: so many of `softhca.sockets` between any two adapters, each with up to ``largest_bytes``
-    both ways.  ``modules`` must be installed.
+    both ways.  ``sockets``: so many datagram sockets on each adapter, each of which sends
+    ``operations`` datagrams to those of the others.  ``modules`` must be installed.
     ``lines``: so many connections from each adapter to each other one, whose requests name one of ``queues``
     shared receive queues of an XRC domain; 0: each has a receive queue of its own.
     ``disks``: the first adapter is an I/O unit's, and the others' programs read and write its blocks, with
@@ -125,6 +126,7 @@ class Scenario:
     datagrams: int = 0
     contexts: int = 1
     streams: int = 0
+    sockets: int = 0
     modules: tuple[str, ...] = ()
     lines: int = 0
     queues: int = 0
@@ -476,6 +478,12 @@ SCENARIOS = {
             "streams of sockets over links that lose, repeat and reorder, to readers slow and quick",
             RC, (), Faults(loss=0.02, reordering=0.02, duplication=0.02, jitter_ns=2_000), pairs=0,
             operations=0, largest_bytes=80_000, streams=2,
+        ),
+        Scenario(
+            "datagram-sockets",
+            "datagram sockets over links that lose, repeat and reorder, to readers slow and quick", UD, (),
+            Faults(loss=0.02, reordering=0.05, duplication=0.02, jitter_ns=2_000), adapters=3, pairs=0,
+            operations=30, largest_bytes=20_000, sockets=2,
         ),
         Scenario(
             "xrc-chaos", "XRC to three queues of each host, with 5% loss, reordering and duplication each, "

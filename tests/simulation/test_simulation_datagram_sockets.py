@@ -1,0 +1,86 @@
+"""Worlds of datagram sockets: what arrives is whole and from whom it says; what breaks that is found."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from softhca.simulation.datagram_sockets import DatagramSocketEnd
+from softhca.simulation.runner import run_world
+from softhca.simulation.trace import Trace
+from softhca.sockets.datagram_state import DatagramState
+
+SEEDS = (1, 2, 3)
+
+
+def ends_of(seed, faults=""):
+    """The outcome, and what the ends say in sum when the world is at rest."""
+    lines = []
+    outcome = run_world("datagram-sockets", seed, faults, Trace(lines.append))
+    counts = Counter()
+    for line in map(json.loads, lines):
+        if line["event"] == "datagrams":
+            counts.update({name: value for name, value in line.items() if isinstance(value, int)})
+    return outcome, counts
+
+
+def rules_of(seeds=SEEDS, faults=""):
+    return {found.rule for seed in seeds for found in ends_of(seed, faults)[0].violations}
+
+
+def test_datagrams_of_any_length_arrive_whole_and_some_are_lost_and_repeated():
+    counts = Counter()
+    for seed in SEEDS:
+        outcome, found = ends_of(seed)
+        assert outcome.violations == ()
+        counts += found
+    assert counts["sent"] == 3 * 180
+    assert counts["sent"] * 0.4 < counts["received"] < counts["sent"]
+    assert counts["again"]
+    assert counts["dropped_incomplete"]
+    assert counts["dropped_malformed"]
+
+
+@pytest.mark.parametrize("faults", ["loss=30%", "corrupt=5%,truncate=2%,duplicate=10%,reorder=20%"])
+def test_worse_networks_break_no_rule(faults):
+    assert rules_of((1,), faults) == set()
+
+
+def test_slots_that_are_given_back_while_they_are_held_are_found_out(monkeypatch):
+    receive = DatagramSocketEnd._receive
+
+    def careless(self):
+        before = list(self.state.queue)[:1]
+        worked = receive(self)
+        if worked:
+            self.state.free += before[0].slots
+        return worked
+
+    monkeypatch.setattr(DatagramSocketEnd, "_receive", careless)
+    assert rules_of()
+
+
+def test_parts_of_two_datagrams_that_are_joined_are_found_out(monkeypatch):
+    partial, join = DatagramState._partial, DatagramState._join
+
+    def half(self, source, number, now_ns):
+        return partial(self, source, number & 1, now_ns)
+
+    def joined(self, source, number, now_ns):
+        join(self, source, number & 1, now_ns)
+
+    monkeypatch.setattr(DatagramState, "_partial", half)
+    monkeypatch.setattr(DatagramState, "_join", joined)
+    assert "datagrams arrive whole" in rules_of()
+
+
+def test_slots_of_dropped_datagrams_that_are_forgotten_are_found_out(monkeypatch):
+    drop = DatagramState._drop
+
+    def forgets(self, why, slots):
+        drop(self, why, slots[1:])
+
+    monkeypatch.setattr(DatagramState, "_drop", forgets)
+    assert "every slot comes back" in rules_of()
