@@ -327,5 +327,5 @@ def test_what_a_port_is_told_of_itself() -> None:
     lab = Lab(layout(mbps=100_000))
     facts = lab.hosts[0].port.facts()
     assert (facts["kind"], facts["node"], facts["mbps"]) == ("ethernet", "h0", 100_000)
-    assert (facts["width"], facts["speed"]) == (2, 32)  # 4x EDR
+    assert (facts["width"], facts["speed"], facts["mtu"]) == (2, 32, 5)  # 4x EDR, 4096 bytes
     assert bytes.fromhex(facts["address"]) == lab.plane.addresses[0]
