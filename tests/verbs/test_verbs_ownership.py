@@ -2,11 +2,15 @@
 
 import errno
 import gc
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from verbs_fake_driver import OTHER_GID, FakeDriver, FakeRegistry
 
+from machine_speed import limit_s
 from softhca.verbs import base
 from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ, CompChannel
@@ -212,3 +216,49 @@ def test_a_dropped_object_that_cannot_be_closed_is_only_logged(
     driver.refusals["dereg_mr"] = errno.EIO
     del mr
     assert "dereg_mr refused" in caplog.text
+
+
+DROPPED = """
+import gc
+from softhca.driver import registry
+from softhca.testing import Network
+from softhca.verbs import base
+from softhca.verbs.cq import CQ, CQEX, CompChannel
+from softhca.verbs.device import Context
+from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
+from softhca.verbs.qp import QP, QPCap, QPInitAttr
+from softhca.verbs.srq import SRQ, SrqAttr, SrqInitAttr
+
+def leave():
+    network = Network()
+    node = network.add(name="dropped0")
+    registry.register("dropped0", node.open)
+    context = Context(name="dropped0")
+    registry.unregister("dropped0")
+    pd = PD(context)
+    channel = CompChannel(context)
+    cq = CQ(context, 10, None, channel, 0)
+    held = [network, context, channel, cq, CQEX(context), MR(pd, 4096, 1), MR(pd, 1 << 20, 7)]
+    held += [SRQ(pd, SrqInitAttr(SrqAttr(max_wr=4))), QP(pd, QPInitAttr(scq=cq, rcq=cq, cap=QPCap(4, 4)))]
+    held.append(held)
+
+gc.disable()
+leave()
+gc.collect()
+assert len(base.deferred) > 5
+base.close_deferred()
+gc.collect()
+base.close_deferred()
+"""
+
+
+def test_a_device_that_is_dropped_with_all_that_is_on_it_is_closed() -> None:
+    """Where its adapter is in a circle with it: the collector finalizes the memory of its rings, too, before
+    what it has found is closed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=limit_s(60),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

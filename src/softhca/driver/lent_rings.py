@@ -59,12 +59,24 @@ class _Loan(NamedTuple):
         # else it shows the device's pages for ever, and is nothing that could be used again
 
 
+class _Ending:
+    """Ends loans when it goes."""
+
+    def __init__(self, loans: dict[int, _Loan]) -> None:
+        self._loans = loans
+
+    def __del__(self) -> None:
+        while self._loans:
+            self._loans.popitem()[1].end()
+
+
 class LentRings:
     """The rings of one attachment that stand in lent memory."""
 
     def __init__(self, channel: HostChannel) -> None:
         self._channel = channel
         self._lent: dict[int, _Loan] = {}  # by first frame
+        self._end: _Ending | None = None
 
     def reserve(self, allocator: RingAllocator, pages: int, kind: int) -> Sequence[int] | None:
         """Frames of a ring in memory of ``allocator``, zero-filled; None: the device has to find some.
@@ -121,8 +133,8 @@ class LentRings:
         return True
 
     def __del__(self) -> None:
-        while self._lent:
-            self._lent.popitem()[1].end()
+        # As of a mapping: what the collector finalizes may be brought back and be closed afterwards.
+        self._end = _Ending(self._lent)
 
 
 def _require_writable(address: int, length: int) -> None:

@@ -9,6 +9,19 @@ from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
 
 
+class _Unmapping:
+    """Unmaps ``length`` bytes when it goes."""
+
+    def __init__(self, address: int, length: int) -> None:
+        self.address = address
+        self.length = length
+
+    def __del__(self) -> None:
+        # Threads that the end of the interpreter stops anywhere are left their memory until the very end.
+        if self.length and not sys.is_finalizing():
+            primitives.unmap_pages(self.address, self.length)
+
+
 class Mapping:
     """The first ``length`` bytes of the file ``fd``, from ``address`` on.  OSError where they cannot be had.
 
@@ -19,6 +32,7 @@ class Mapping:
 
     def __init__(self, fd: int, length: int) -> None:
         self.length = 0
+        self._end: _Unmapping | None = None
         address = primitives.map_file(fd, length)
         if address < 0:
             raise OSError(-address, os.strerror(-address))
@@ -41,8 +55,10 @@ class Mapping:
             primitives.remove_pages(self.address, length)
         if primitives.unmap_pages(self.address + length, self.length - length) == 0:
             self.length = length
+            if self._end is not None:
+                self._end.length = length
 
     def __del__(self) -> None:
-        # Threads that the end of the interpreter stops anywhere are left their memory until the very end.
-        if self.length and not sys.is_finalizing():
-            primitives.unmap_pages(self.address, self.length)
+        # The collector finalizes all of a cycle before objects in it, that their finalizers bring back, are
+        # closed, by what stands here: it goes when this object does, and not when it is finalized.
+        self._end = _Unmapping(self.address, self.length) if self.length else None
