@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -134,7 +135,8 @@ class LentRings:
 
     def __del__(self) -> None:
         # As of a mapping: what the collector finalizes may be brought back and be closed afterwards.
-        self._end = _Ending(self._lent)
+        if not sys.is_finalizing():
+            self._end = _Ending(self._lent)
 
 
 def _require_writable(address: int, length: int) -> None:

@@ -17,7 +17,6 @@ class _Unmapping:
         self.length = length
 
     def __del__(self) -> None:
-        # Threads that the end of the interpreter stops anywhere are left their memory until the very end.
         if self.length and not sys.is_finalizing():
             primitives.unmap_pages(self.address, self.length)
 
@@ -61,4 +60,6 @@ class Mapping:
     def __del__(self) -> None:
         # The collector finalizes all of a cycle before objects in it, that their finalizers bring back, are
         # closed, by what stands here: it goes when this object does, and not when it is finalized.
-        self._end = _Unmapping(self.address, self.length) if self.length else None
+        # Threads that the end of the interpreter stops anywhere are left their memory until the very end.
+        if self.length and not sys.is_finalizing():
+            self._end = _Unmapping(self.address, self.length)
