@@ -18,6 +18,7 @@ WINDOWS = "channels/windows.py"
 TEST_ACCOUNTS = "channels/test_channels_accounts.py"
 TEST_BUFFERS = "channels/test_channels_buffers.py"
 TEST_HOSTILE = "channels/test_channels_hostile.py"
+TEST_KEEPALIVE = "channels/test_channels_keepalive.py"
 TEST_MESSAGES = "channels/test_channels_messages.py"
 TEST_SCARCE = "channels/test_channels_scarce.py"
 TEST_SEVERAL = "channels/test_channels_several.py"
@@ -37,7 +38,9 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
     (m("channels-room-is-never-given-back", LINK, "            self._reserved -= entries\n", "            pass\n",
        "a peer that opens and closes channels makes the completion queue grow without end"), TEST_SCARCE),
     (m("channels-short-waits-never-ask", LINK, "                self._waited_s += time.monotonic() - before_s\n", "                self._waited_s = time.monotonic() - before_s\n",
-       "who waits by short time-outs never learns that the peer has gone"), "channels/test_channels_processes.py"),
+       "who waits by short time-outs never learns that the peer has gone"), TEST_KEEPALIVE),
+    (m("channels-asks-without-end", LINK, "                    self._waited_s = 0.0\n                    self.keep_alive()", "                    self.keep_alive()",
+       "who has waited for one interval asks at every turn from then on"), TEST_KEEPALIVE),
     (m("channels-lack-of-memory-goes-through", "channels/wiring.py", "        except OSError as error:\n            raise failed(", "        except KeyError as error:\n            raise failed(",
        "a listener ends where there is no memory for one who asks"), TEST_SCARCE),
     (m("channels-message-fetched-twice", ENDPOINT, "        if self.fetching is not None:\n            self.require_open()\n            return None\n", "",
