@@ -200,7 +200,7 @@ def in_python(world, *words):
 
 def test_a_program_in_c_pings_one_in_python(world, other):
     needs("rping", "ibv_devinfo")
-    # One ping more than are asked for: rping drops its last one where the server disconnects before it has looked.
+    # One ping more than are asked for: rping drops its last one where the server disconnects first.
     with in_python(world, "-s", "-a", world.address, "-C", "5") as server:
         try:
             said = asked(other, server, "rping", "-c", "-a", world.address, "-C", "4", "-v", "-V")
