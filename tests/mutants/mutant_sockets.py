@@ -64,6 +64,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a sender that has once had no room asks its peer for ever"), ASKING),
     (m("sockets-keep-alive-is-tcps-alone", "sockets/liveness.py", "        with contextlib.suppress(OSError):\n            if", "        with contextlib.suppress(OSError):\n            if False and",
        "a program that keeps its connection alive is not told that the peer's adapter stands still"), ASKING),
+    (m("sockets-wait-as-the-manager-has-it", "sockets/connecting.py", "            cmid.set_option(0, _ACK_OPTION, settings.ack_timeout, 1)", "            pass",
+       "a peer that does not answer is waited for for as long as the connection manager has it"), ASKING),
     (m("sockets-keep-alive-at-two-speeds", "sockets/liveness.py", " and found._round == number", "",
        "options that are set again make one more clock each time"), ASKING),
     (m("sockets-nobody-keeps-the-time", "sockets/upgrade.py", "                HUB.start()\n", "",

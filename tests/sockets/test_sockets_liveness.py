@@ -11,6 +11,7 @@ import pytest
 
 from softhca import sockets
 from softhca.sockets import liveness
+from softhca.verbs.enums import IBV_QP_TIMEOUT
 
 Pair = tuple[sockets.socket, sockets.socket]
 
@@ -151,3 +152,30 @@ def test_a_clock_keeps_no_connection(connected: Callable[..., Pair], clock: Cloc
     assert gone() is None
     clock.strike()
     assert clock.times == []
+
+
+@pytest.mark.parametrize("by_cm", [False, True])
+@pytest.mark.parametrize("exponent", [14, 18])
+def test_both_ends_wait_for_acknowledgements_as_long_as_the_connecting_one_says(
+    exponent: int, by_cm: bool
+) -> None:
+    settings = sockets.Settings(ack_timeout=exponent, by_cm=by_cm)
+    with sockets.socket() as server, sockets.socket() as client:
+        server.settings = sockets.Settings(by_cm=by_cm)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        client.settings = settings
+        client.connect(server.getsockname())
+        with server.accept()[0] as accepted:
+            for each in (client, accepted):
+                stream = each.stream
+                assert stream is not None
+                assert stream._cmid._qp is not None
+                assert stream._cmid._qp.query(IBV_QP_TIMEOUT)[0].timeout == exponent
+
+
+def test_an_acknowledgement_cannot_be_waited_for_for_ever() -> None:
+    for wrong in (0, 32, -1):
+        with pytest.raises(ValueError, match="ack_timeout"):
+            sockets.Settings(ack_timeout=wrong)
+    assert sockets.Settings.of_environment({"SOFTHCA_SOCKETS_ACK_TIMEOUT": "31"}).ack_timeout == 31

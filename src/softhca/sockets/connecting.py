@@ -26,8 +26,6 @@ from softhca.verbs.cmid import CMID, AddrInfo, CMEventChannel, ConnParam
 from softhca.verbs.librdmacm_enums import RAI_NUMERICHOST
 from softhca.verbs.pyverbs_error import PyverbsError
 
-ACK_TIMEOUT = 14
-"""67 ms, seven times, until a peer that does not answer is given up."""
 _ACK_OPTION = 3
 UNREACHED_S = 60.0
 """A host that has not answered is not asked again for so long."""
@@ -104,7 +102,7 @@ def ask(
     try:
         cmid = CMID(creator=channel)
         with contextlib.suppress(PyverbsError):
-            cmid.set_option(0, _ACK_OPTION, ACK_TIMEOUT, 1)
+            cmid.set_option(0, _ACK_OPTION, settings.ack_timeout, 1)
         place = of_gid(gid)
         cmid.resolve_addr(AddrInfo(dst=place.host, dst_service=str(port), flags=RAI_NUMERICHOST))
         local = devices.keep(cmid)

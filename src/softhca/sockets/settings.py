@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from softhca.sockets.protocol import LARGEST_POOL_BYTES, SMALLEST_POOL_BYTES
 
 _PREFIX = "SOFTHCA_SOCKETS_"
+MOST_ACK_TIMEOUT = 31
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Settings:
     ``datagrams``: whether datagrams may go by RDMA.
     ``by_cm``: connect and listen by the connection manager alone, without TCP.  ``keepalive_s``: so often
     such a connection, and any whose sender finds no room, asks whether its peer's adapter lives (0: never).
+    ``ack_timeout``: of who connects, for both ends: a peer that acknowledges nothing for 16 × 4.096 µs ×
+    2^this is given up (1 … 31).
     ``connect_s``: how long a peer is asked for RDMA before TCP, or UDP, is taken.  ``linger_s``: how long a
     close waits for what was sent, at most.
     """
@@ -35,6 +38,7 @@ class Settings:
     datagrams: bool = True
     by_cm: bool = False
     keepalive_s: float = 5.0
+    ack_timeout: int = 14
     connect_s: float = 1.0
     linger_s: float = 2.0
 
@@ -45,6 +49,8 @@ class Settings:
         for name in ("staging_bytes", "chunk_bytes"):
             if not 4096 <= getattr(self, name) <= LARGEST_POOL_BYTES:
                 raise ValueError(f"{name} is 4096 … 256 MiB, not {getattr(self, name)}")
+        if not 1 <= self.ack_timeout <= MOST_ACK_TIMEOUT:
+            raise ValueError(f"ack_timeout is 1 … {MOST_ACK_TIMEOUT}, not {self.ack_timeout}")
         amounts = (
             self.threshold_bytes, self.direct_bytes, self.connect_s, self.linger_s, self.keepalive_s,
         )  # fmt: skip
