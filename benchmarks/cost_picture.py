@@ -92,7 +92,7 @@ def once(left, right, chain):
     poster, ring = left.qp.handle._send, left.qp.handle.ring
     left.spent(), right.spent()
     begin = perf_counter_ns()
-    poster.post_chain(chain)
+    poster.write(chain)
     posted = perf_counter_ns()
     ring()
     built = perf_counter_ns()

@@ -50,6 +50,12 @@ def test_a_program_attaches_where_it_says() -> None:
     assert u.attachment(topology, topology.nodes[20].name) == End(20, 0)
 
 
+def test_numbers_of_the_protocol() -> None:
+    """They are those of umad2sim's messages: programs that it was put in front of send them."""
+    assert (u.CONNECT, u.DISCONNECT, u.GET_PORT, u.GET_VENDOR, u.GET_GID, u.GET_GUID) == (1, 2, 3, 4, 5, 6)
+    assert (u.ERROR, u.GET_NODEINFO, u.GET_PORTINFO, u.SET_IS_SM, u.GET_PKEYS) == (0, 7, 8, 9, 10)
+
+
 def test_what_a_program_is_told_of_its_port() -> None:
     at = sessions()
     session = connect(at, b"h3")

@@ -364,6 +364,15 @@ def test_an_error_in_the_middle_drops_the_rest_and_forgets_the_place(
     assert asked[3][1] == burst.address
 
 
+def test_a_label_that_is_left_out_changes_nothing_else() -> None:
+    own = bytes(range(16))
+    labelled, plain = (Route(ROCE_V6, own, own, 0xC123, flow_label=each, scope=3) for each in (0xABCDE, 0))
+    path = roce_udp.Path(labelled, paths.UNKNOWN)
+    assert path.socket_address == labelled.socket_address != plain.socket_address
+    path.leave_label_out()
+    assert path.socket_address == plain.socket_address
+
+
 def test_routes_that_the_link_cannot_serve_are_refused(open_link: Open) -> None:
     left, right = (open_link(address) for address in V4)
     unknown = Route(ROCE_V4, left.gid, right.gid, source_port=0xC123, destination_port=right.port)

@@ -29,7 +29,7 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "completions that were taken are lost when the program destroys their queue"), BY_QUEUES),
     (m("driver-failures-hidden-by-success", POLLING, "                if entry.status:\n                    failed = self.failed\n", "                failed = self.failed if entry.status else None\n",
        "a failure is not told when a success follows it"), BY_QUEUES),
-    (m("driver-rings-unmapped-before-their-device-is-closed", "memory/mapping.py", "            self._end = _Unmapping(self.address, self.length)\n", "            _Unmapping(self.address, self.length)\n",
+    (m("driver-rings-unmapped-before-their-device-is-closed", "memory/mapping.py", "            self._end = AtLast(self._unmap())\n", "            AtLast(self._unmap())\n",
        "a program that drops a network of its tests dies when it next makes something"), "verbs/test_verbs_ownership.py"),
     (m("driver-resize-keeps-the-former-ring", CQ, "                self._poller.move_to(adopted)\n        self._session.free(frames)\n", "                self._poller.move_to(adopted)\n",
        "each resized completion queue costs memory"), BY_QUEUES),

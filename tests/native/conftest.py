@@ -18,6 +18,14 @@ def world(libibverbs):
     found.close()
 
 
+@pytest.fixture(scope="module")
+def other(libibverbs):
+    """A second adapter process, at another address."""
+    found = World(libibverbs, "*")
+    yield found
+    found.close()
+
+
 @pytest.fixture
 def unused_port():
     """A TCP port that nobody listens on."""

@@ -6,7 +6,7 @@ import shutil
 import socket
 
 import pytest
-from native_world import LIMIT_S, World
+from native_world import LIMIT_S
 
 QEMU = ("qemu-system-x86_64", "-M", "pc,accel=tcg", "-m", "64", "-display", "none", "-nodefaults")
 
@@ -47,14 +47,6 @@ class Monitor:
     def close(self):
         self._lines.close()
         self._socket.close()
-
-
-@pytest.fixture(scope="module")
-def other(libibverbs):
-    """A second adapter process, at another address."""
-    found = World(libibverbs, "*")
-    yield found
-    found.close()
 
 
 @pytest.fixture

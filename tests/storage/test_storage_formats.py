@@ -216,3 +216,11 @@ def test_a_capacity_that_cannot_be_is_refused() -> None:
             scsi.capacity_of(struct.pack(">QI", last, block))
     with pytest.raises(ValueError, match="cut short"):
         scsi.capacity_of(bytes(11))
+
+
+def test_numbers_of_a_refused_login() -> None:
+    """SRP revision 16a, LOGIN_REJ."""
+    assert list(srp.REJ_REASONS) == list(range(0x10000, 0x10007))
+    assert (srp.REJ_UNABLE, srp.REJ_NO_RESOURCES, srp.REJ_IU_TOO_LONG) == (0x10000, 0x10001, 0x10002)
+    assert (srp.REJ_NO_SUCH_PORT, srp.REJ_FORMAT) == (0x10003, 0x10004)
+    assert (srp.REJ_MULTI_CHANNEL, srp.REJ_CHANNEL_LIMIT) == (0x10005, 0x10006)

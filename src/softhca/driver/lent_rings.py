@@ -15,13 +15,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from softhca.driver.errors import DriverError, refusal
 from softhca.machine.primitives import fill, map_pages, map_private, write_process
 from softhca.memory.bits import PAGE_BYTES
+from softhca.memory.last_reference import AtLast
 from softhca.memory.runs import runs_of
 
 if TYPE_CHECKING:
@@ -60,15 +61,9 @@ class _Loan(NamedTuple):
         # else it shows the device's pages for ever, and is nothing that could be used again
 
 
-class _Ending:
-    """Ends loans when it goes."""
-
-    def __init__(self, loans: dict[int, _Loan]) -> None:
-        self._loans = loans
-
-    def __del__(self) -> None:
-        while self._loans:
-            self._loans.popitem()[1].end()
+def _end_all(loans: dict[int, _Loan]) -> None:
+    while loans:
+        loans.popitem()[1].end()
 
 
 class LentRings:
@@ -77,7 +72,7 @@ class LentRings:
     def __init__(self, channel: HostChannel) -> None:
         self._channel = channel
         self._lent: dict[int, _Loan] = {}  # by first frame
-        self._end: _Ending | None = None
+        self._end: AtLast | None = None
 
     def reserve(self, allocator: RingAllocator, pages: int, kind: int) -> Sequence[int] | None:
         """Frames of a ring in memory of ``allocator``, zero-filled; None: the device has to find some.
@@ -134,9 +129,8 @@ class LentRings:
         return True
 
     def __del__(self) -> None:
-        # As of a mapping: what the collector finalizes may be brought back and be closed afterwards.
-        if not sys.is_finalizing():
-            self._end = _Ending(self._lent)
+        # What the collector finalizes may be brought back and be closed afterwards.
+        self._end = AtLast(partial(_end_all, self._lent))
 
 
 def _require_writable(address: int, length: int) -> None:

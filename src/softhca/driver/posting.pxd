@@ -1,7 +1,7 @@
 cimport softhca_layout as abi
 from softhca.driver.locked cimport Locked
 from softhca.driver.liveness cimport Liveness
-from softhca.driver.work_requests cimport ReceiveRequest, SendRequest
+from softhca.driver.work_requests cimport ReceiveRequest, SendRequest, WorkRequest
 from softhca.machine.primitives cimport address_of, bytes_at
 from softhca.queues.doorbells cimport DoorbellFifo
 from softhca.queues.ring cimport RingProducer
@@ -13,40 +13,36 @@ cdef unsigned long long _total(tuple sges) except? 0
 cdef bytes _gathered(tuple sges)
 
 
-cdef class SendPoster:
+cdef class RingPoster:
     cdef public RingProducer producer
     cdef public unsigned int max_wr
     cdef public unsigned int max_sge
-    cdef public unsigned int max_inline_bytes
     cdef public str refused
     cdef public object request
     cdef public unsigned long long written
     cdef bytearray _scratch
     cdef unsigned long long _capacity
     cdef unsigned long long _address
+
+    cdef object _begin(self, object layout, unsigned int max_wr, unsigned int max_sge,
+                       unsigned long long entry_bytes)
+    cpdef object write(self, object first)
+    cdef int _post_request(self, WorkRequest request) except -1
+    cdef int _refuse(self, int code, str reason) except -1
+
+
+cdef class SendPoster(RingPoster):
+    cdef public unsigned int max_inline_bytes
 
     cpdef int post(self, unsigned int opcode, unsigned int flags, unsigned int imm, unsigned long long wr_id,
                    unsigned long long remote_va, unsigned int rkey, unsigned long long compare,
                    unsigned long long swap, unsigned int ah, unsigned int qpn, unsigned int qkey, object sges,
                    bytes inline) except -1
-    cpdef int post_chain(self, SendRequest first) except -1
-    cdef int _post_request(self, SendRequest request) except -1
-    cdef int _refuse(self, int code, str reason) except -1
+    cdef int _post_send(self, SendRequest request) except -1
 
 
-cdef class ReceivePoster:
-    cdef public RingProducer producer
-    cdef public unsigned int max_wr
-    cdef public unsigned int max_sge
-    cdef public str refused
-    cdef public object request
-    cdef public unsigned long long written
-    cdef bytearray _scratch
-    cdef unsigned long long _capacity
-    cdef unsigned long long _address
-
+cdef class ReceivePoster(RingPoster):
     cpdef int post(self, unsigned long long wr_id, object sges) except -1
-    cpdef int post_chain(self, ReceiveRequest first) except -1
 
 
 cdef class QueuePairPoster(Locked):

@@ -12,7 +12,7 @@ from softhca.driver.errors import DriverError, PostError
 from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
 from softhca.driver.misfits import described
-from softhca.driver.work_requests import ReceiveRequest, SendRequest
+from softhca.driver.work_requests import ReceiveRequest, SendRequest, WorkRequest
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.queues import layout as abi
 from softhca.queues.doorbells import DoorbellFifo
@@ -51,24 +51,64 @@ def swapped(value):
     return (value & 0xFF) << 24 | (value & 0xFF00) << 8 | (value >> 8) & 0xFF00 | value >> 24
 
 
-class SendPoster:
-    """The producer's end of a send ring.  ``refused`` says why `post` returned an errno.
+class RingPoster:
+    """The producer's end of a ring.  ``refused`` says why ``post`` returned an errno.
 
     Of the chain posted last, ``written`` entries were written, and ``request`` is the one that was not (None:
     all were).
     """
 
-    def __init__(self, layout, max_wr, max_sge, max_inline_bytes):
+    def _begin(self, layout, max_wr, max_sge, entry_bytes):
+        """Write to the ring at ``layout``; an entry has at most ``entry_bytes``."""
         self.producer = RingProducer(layout)
         self.max_wr = max_wr
         self.max_sge = max_sge
-        self.max_inline_bytes = max_inline_bytes
         self.refused = ""
         self.request = None
         self.written = 0
-        self._scratch = bytearray(send_bytes(max_sge, max_inline_bytes))
+        self._scratch = bytearray(entry_bytes)
         self._capacity = len(self._scratch)
         self._address = address_of(self._scratch)
+
+    def write(self, first):
+        """Write an entry for each request from ``first`` on, which is of this ring's kind.
+
+        PostError at the first that is refused, EINVAL too for values that their fields cannot hold.  Inline
+        data is taken here.  What an address handle raises when it is closed passes through.
+        """
+        code: cython.int = 0
+        request: WorkRequest
+        self.written = 0
+        self.request = first
+        try:
+            request = first
+            while request is not None:
+                code = self._post_request(request)
+                if code:
+                    break
+                self.written += 1
+                request = request.following
+                self.request = request
+        except (OverflowError, TypeError, ValueError) as error:
+            raise PostError(errno.EINVAL, described(self.request, error), self.request) from None
+        if code:
+            raise PostError(code, self.refused, self.request)
+
+    def _post_request(self, request):
+        """Write one entry; 0 or an errno."""
+        raise NotImplementedError
+
+    def _refuse(self, code, reason):
+        self.refused = reason
+        return code
+
+
+class SendPoster(RingPoster):
+    """Of a send ring."""
+
+    def __init__(self, layout, max_wr, max_sge, max_inline_bytes):
+        self.max_inline_bytes = max_inline_bytes
+        self._begin(layout, max_wr, max_sge, send_bytes(max_sge, max_inline_bytes))
 
     def post(self, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline):
         """Write one entry; 0, or EINVAL, ENOMEM (the queue is full), EIO (the ring is broken).
@@ -119,24 +159,11 @@ class SendPoster:
             return self._refuse(_EIO, "the send ring is broken")
         return self._refuse(_ENOMEM, f"max_send_wr = {self.max_wr}: the send queue is full")
 
-    def post_chain(self, first):
-        """Write an entry for each request from ``first`` on; 0, or an errno as `post` at the first that is
-        refused.  Inline data is taken here.  What an address handle raises when it is closed passes through.
-        """
-        code: cython.int
-        request: SendRequest = first
-        self.written = 0
-        self.request = first
-        while request is not None:
-            code = self._post_request(request)
-            if code:
-                return code
-            self.written += 1
-            request = request.following
-            self.request = request
-        return 0
-
     def _post_request(self, request):
+        send: SendRequest = request
+        return self._post_send(send)
+
+    def _post_send(self, request):
         flags: cython.longlong = request.send_flags
         opcode: cython.uint = request.opcode
         imm: cython.uint = request.imm_data
@@ -171,10 +198,6 @@ class SendPoster:
             inline,
         )
 
-    def _refuse(self, code, reason):
-        self.refused = reason
-        return code
-
 
 def _total(sges):
     """How many bytes the elements have."""
@@ -191,50 +214,29 @@ def _gathered(sges):
     return b"".join([bytes_at(address, length) for address, length, _ in sges])
 
 
-class ReceivePoster:
-    """The producer's end of a receive ring, of a queue pair or shared.  ``refused``, ``written`` and
-    ``request`` as `SendPoster`'s."""
+class ReceivePoster(RingPoster):
+    """Of a receive ring, of a queue pair or shared."""
 
     def __init__(self, layout, max_wr, max_sge):
-        self.producer = RingProducer(layout)
-        self.max_wr = max_wr
-        self.max_sge = max_sge
-        self.refused = ""
-        self.request = None
-        self.written = 0
-        self._scratch = bytearray(receive_bytes(max_sge))
-        self._capacity = len(self._scratch)
-        self._address = address_of(self._scratch)
+        self._begin(layout, max_wr, max_sge, receive_bytes(max_sge))
 
     def post(self, wr_id, sges):
         """Write one entry; 0 or an errno as `SendPoster.post`."""
         n: cython.longlong
         if len(sges) > self.max_sge:
-            self.refused = f"num_sge = {len(sges)}: more elements than max_sge = {self.max_sge}"
-            return _EINVAL
+            return self._refuse(
+                _EINVAL, f"num_sge = {len(sges)}: more elements than max_sge = {self.max_sge}"
+            )
         n = put_receive(self._address, self._capacity, wr_id, sges)
         if self.max_wr and n > 0 and self.producer.push(self._address, n):
             return 0
         if self.producer.broken:
-            self.refused = "the receive ring is broken"
-            return _EIO
-        self.refused = f"max_wr = {self.max_wr}: the receive queue is full"
-        return _ENOMEM
+            return self._refuse(_EIO, "the receive ring is broken")
+        return self._refuse(_ENOMEM, f"max_wr = {self.max_wr}: the receive queue is full")
 
-    def post_chain(self, first):
-        """Write an entry for each request from ``first`` on; 0 or an errno as `SendPoster.post_chain`."""
-        code: cython.int
-        request: ReceiveRequest = first
-        self.written = 0
-        self.request = first
-        while request is not None:
-            code = self.post(request.wr_id, request.sges)
-            if code:
-                return code
-            self.written += 1
-            request = request.following
-            self.request = request
-        return 0
+    def _post_request(self, request):
+        receive: ReceiveRequest = request
+        return self.post(receive.wr_id, receive.sges)
 
 
 class QueuePairPoster(Locked):
@@ -299,7 +301,6 @@ class QueuePairPoster(Locked):
         their fields cannot hold.
         """
         poster: SendPoster
-        code: cython.int
         written: cython.bint = False
         if self._session.dead:
             self._session.check()
@@ -311,15 +312,9 @@ class QueuePairPoster(Locked):
                 self._begin_sending()
             poster = self._send
             try:
-                code = poster.post_chain(first)
-            except (OverflowError, TypeError, ValueError) as error:
-                raise PostError(
-                    errno.EINVAL, described(poster.request, error), poster.request
-                ) from None
+                poster.write(first)
             finally:
                 written = poster.written != 0
-            if code:
-                raise PostError(code, poster.refused, poster.request)
         finally:
             self.release()
             if written:
@@ -333,7 +328,6 @@ class QueuePairPoster(Locked):
     def post_receives(self, first):
         """Write a chain of receives and ring once.  PostError as `post_recv` at the first that is refused."""
         poster: ReceivePoster
-        code: cython.int
         written: cython.bint = False
         if self._session.dead:
             self._session.check()
@@ -341,15 +335,9 @@ class QueuePairPoster(Locked):
         try:
             poster = self._receiver()
             try:
-                code = poster.post_chain(first)
-            except (OverflowError, TypeError, ValueError) as error:
-                raise PostError(
-                    errno.EINVAL, described(poster.request, error), poster.request
-                ) from None
+                poster.write(first)
             finally:
                 written = poster.written != 0
-            if code:
-                raise PostError(code, poster.refused, poster.request)
         except DriverError as error:
             if isinstance(error, PostError):
                 raise

@@ -3,7 +3,7 @@ from typing import Any
 
 from softhca.driver.liveness import Liveness
 from softhca.driver.locked import Locked
-from softhca.driver.work_requests import ReceiveRequest, SendRequest
+from softhca.driver.work_requests import ReceiveRequest, SendRequest, WorkRequest
 from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.ring import RingLayout, RingProducer
 
@@ -14,17 +14,20 @@ SEND_INLINE: int
 
 def swapped(value: int) -> int: ...
 
-class SendPoster:
+class RingPoster:
     producer: RingProducer
     max_wr: int
     max_sge: int
-    max_inline_bytes: int
     refused: str
     written: int
-    request: SendRequest | None
+    request: WorkRequest | None
+
+    def write(self, first: WorkRequest | None) -> None: ...
+
+class SendPoster(RingPoster):
+    max_inline_bytes: int
 
     def __init__(self, layout: RingLayout, max_wr: int, max_sge: int, max_inline_bytes: int) -> None: ...
-    def post_chain(self, first: SendRequest) -> int: ...
     def post(
         self,
         opcode: int,
@@ -42,16 +45,8 @@ class SendPoster:
         inline: bytes | None,
     ) -> int: ...
 
-class ReceivePoster:
-    producer: RingProducer
-    max_wr: int
-    max_sge: int
-    refused: str
-    written: int
-    request: ReceiveRequest | None
-
+class ReceivePoster(RingPoster):
     def __init__(self, layout: RingLayout, max_wr: int, max_sge: int) -> None: ...
-    def post_chain(self, first: ReceiveRequest) -> int: ...
     def post(self, wr_id: int, sges: Sequence[tuple[int, int, int]]) -> int: ...
 
 class QueuePairPoster(Locked):

@@ -39,6 +39,9 @@ class Turn(Locked):
             try:
                 while not self.closed and not self._taken():
                     self._news.wait()
+            except BaseException:
+                self._news.notify()  # it may have been this one that was woken
+                raise
             finally:
                 self._waiting -= 1
         return self.mine()

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 
 from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
-
-
-class _Unmapping:
-    """Unmaps ``length`` bytes when it goes."""
-
-    def __init__(self, address: int, length: int) -> None:
-        self.address = address
-        self.length = length
-
-    def __del__(self) -> None:
-        if self.length and not sys.is_finalizing():
-            primitives.unmap_pages(self.address, self.length)
+from softhca.memory.last_reference import AtLast
 
 
 class Mapping:
@@ -31,7 +21,7 @@ class Mapping:
 
     def __init__(self, fd: int, length: int) -> None:
         self.length = 0
-        self._end: _Unmapping | None = None
+        self._end: AtLast | None = None
         address = primitives.map_file(fd, length)
         if address < 0:
             raise OSError(-address, os.strerror(-address))
@@ -54,12 +44,15 @@ class Mapping:
             primitives.remove_pages(self.address, length)
         if primitives.unmap_pages(self.address + length, self.length - length) == 0:
             self.length = length
-            if self._end is not None:
-                self._end.length = length
+            if self._end is not None:  # finalized already, and brought back
+                self._end.action = self._unmap()
+
+    def _unmap(self) -> partial[int]:
+        """What unmaps it; refers to nothing but primitives."""
+        return partial(primitives.unmap_pages, self.address, self.length)
 
     def __del__(self) -> None:
-        # The collector finalizes all of a cycle before objects in it, that their finalizers bring back, are
-        # closed, by what stands here: it goes when this object does, and not when it is finalized.
+        # What the collector finalizes may be brought back and be closed afterwards.
         # Threads that the end of the interpreter stops anywhere are left their memory until the very end.
         if self.length and not sys.is_finalizing():
-            self._end = _Unmapping(self.address, self.length)
+            self._end = AtLast(self._unmap())

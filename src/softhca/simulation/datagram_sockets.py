@@ -11,12 +11,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from softhca.driver.device import CqHandle, QpHandle
 from softhca.memory.bits import PAGE_BYTES
 from softhca.simulation.arena import BASE_VA
+from softhca.simulation.generation import GenerationEnd
 from softhca.simulation.kinds import UD
 from softhca.simulation.mailboxes import Place
 from softhca.simulation.node import Node
@@ -40,11 +41,11 @@ MOST_HELD = 4
 _PLACE_STEP = 1 << 32
 
 
-class DatagramSocketEnd:
+class DatagramSocketEnd(GenerationEnd):
     """One socket: sends ``operations`` datagrams of up to ``largest_bytes`` to the ``others``.
 
-    ``stopped``: its adapter dies, or a request has failed.  ``counts`` are the datagrams ``sent`` and
-    ``received``, and those that came ``again``.  ``mtu``: an ibv_mtu.
+    ``counts`` are the datagrams ``sent`` and ``received``, and those that came ``again``.  ``mtu``: an
+    ibv_mtu.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class DatagramSocketEnd:
         largest_bytes: int,
         mtu: int,
     ) -> None:
-        self.node, self.dice, self.mtu = node, dice, mtu
-        self.stopped = False
+        super().__init__(node, dice)
+        self.mtu = mtu
         self.counts: Counter[str] = Counter()
         self.address = (node.number.to_bytes(16, "big"), 1 + number)
         device = node.device
@@ -92,28 +93,23 @@ class DatagramSocketEnd:
     # what happens
 
     def turn(self) -> bool:
-        """Take completions, receive, send; whether there was anything."""
         if self.stopped:
             return False
         worked = self._poll()
         if self.stopped:
             return True
         for claim in self.state.claims():
-            self._later(partial(self._decide, claim))
+            self.later(self._pause_ns(), partial(self._decide, claim))
         self._post()
         worked = (not self._pausing and self._receive()) or worked
         return self._send() or worked
-
-    def wake(self, _: object = None) -> None:
-        """Begin, or look again."""
-        self.node.turn()
 
     def _poll(self) -> bool:
         completions = self._cq.poll(SLOTS)
         for each in completions:
             if each.status:
                 self.stopped = True
-                self._violate("requests succeed", f"a datagram's request failed with status {each.status}")
+                self.violate("requests succeed", f"a datagram's request failed with status {each.status}")
             elif each.opcode & RECV:
                 slot, length, now_ns = each.wr_id, each.byte_len - GRH_BYTES, self.node.world.now
                 grh = bytes(self._heads.view[slot * GRH_BYTES :][:GRH_BYTES])
@@ -131,16 +127,8 @@ class DatagramSocketEnd:
         true = self._sources.get(claim.source) == claim.address
         self.state.decide(claim, true, self.node.world.now)
 
-    def _violate(self, rule: str, text: str) -> None:
-        self.node.world.report.fail(rule, f"adapter {self.node.number}: {text}")
-
-    def _later(self, action: Callable[[], None]) -> None:
-        def now(_: object) -> None:
-            if not self.stopped:
-                action()
-                self.node.turn()
-
-        self.node.world.at(self.node.world.now + self.dice.randrange(LONGEST_PAUSE_NS), now)
+    def _pause_ns(self) -> int:
+        return self.dice.randrange(LONGEST_PAUSE_NS)
 
     # receiving
 
@@ -169,17 +157,17 @@ class DatagramSocketEnd:
         data = self._data(found)
         self.counts["received"] += 1
         if self.given.get(data) != found.claim.source:
-            self._violate("datagrams arrive whole", f"{len(data)} bytes were not sent here, or by another")
+            self.violate("datagrams arrive whole", f"{len(data)} bytes were not sent here, or by another")
         elif data in self._taken:
             self.counts["again"] += 1
             if not self.node.world.faults.duplication:
-                self._violate("datagrams arrive once", f"{len(data)} bytes came again")
+                self.violate("datagrams arrive once", f"{len(data)} bytes came again")
         self._taken.add(data)
         self._held += 1
-        self._later(lambda: self._release(found, data))
+        self.later(self._pause_ns(), lambda: self._release(found, data))
         if self.dice.random() < 0.3:
             self._pausing = True
-            self._later(self._go_on)
+            self.later(self._pause_ns(), self._go_on)
         return True
 
     def _go_on(self) -> None:
@@ -187,7 +175,7 @@ class DatagramSocketEnd:
 
     def _release(self, found: Datagram, data: bytes) -> None:
         if self._data(found) != data:
-            self._violate("pages that are held stay", f"{len(data)} bytes of the pool have changed")
+            self.violate("pages that are held stay", f"{len(data)} bytes of the pool have changed")
         self._held -= 1
         self.state.give_back(found.slots)
 
@@ -229,7 +217,7 @@ class DatagramSocketEnd:
         left = state.used or state.queue or self._left or self._held or len(set(kept)) < len(kept)
         if left and not self.stopped:
             text = f"{state.used} slots are used, {self._left} datagrams were not sent"
-            self._violate("every slot comes back", text)
+            self.violate("every slot comes back", text)
         world = self.node.world
         world.trace.add(
             world.now, "datagrams", self.node.number, **self.counts,
@@ -237,7 +225,6 @@ class DatagramSocketEnd:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Give everything back."""
         for _, way in self._ways:
             self.node.device.destroy_ah(way)
         self.qp.destroy()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from softhca.driver import services
 from softhca.driver.device import QpHandle
@@ -17,20 +18,42 @@ from softhca.simulation.world import World
 ALL_RIGHTS = 7
 
 
-class GenerationEnd(Protocol):
-    """A program at one end of a connection; ``stopped``: its adapter has died."""
+class GenerationEnd(ABC):
+    """A program at one end of a connection, with dice of its own.
 
-    node: Node
-    stopped: bool
+    ``stopped``: its adapter dies, or a request has failed; then it does nothing more.
+    """
 
+    def __init__(self, node: Node, dice: random.Random) -> None:
+        self.node = node
+        self.dice = dice
+        self.stopped = False
+
+    @abstractmethod
     def turn(self) -> bool:
         """Go on; whether there was anything to do."""
 
-    def wake(self, argument: object) -> None:
-        """Begin, or go on."""
-
+    @abstractmethod
     def close(self) -> None:
-        """Take down what it has."""
+        """Give everything back."""
+
+    def wake(self, _: object = None) -> None:
+        """Begin, or look again."""
+        self.node.turn()
+
+    def later(self, delay_ns: int, action: Callable[[], None]) -> None:
+        """Do something in a while, unless the end has stopped by then."""
+
+        def now(_: object) -> None:
+            if not self.stopped:
+                action()
+                self.node.turn()
+
+        self.node.world.at(self.node.world.now + delay_ns, now)
+
+    def violate(self, rule: str, text: str) -> None:
+        """The rule does not hold."""
+        self.node.world.report.fail(rule, f"adapter {self.node.number}: {text}")
 
 
 E = TypeVar("E", bound=GenerationEnd)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from softhca.mailbox.remote_reader import RemoteReader
 from softhca.mailbox.rings import Inbox, Outbox
 from softhca.mailbox.terms import Terms
 from softhca.simulation.arena import BASE_VA
+from softhca.simulation.generation import GenerationEnd
 from softhca.simulation.kinds import FLUSHED, RC, RETRY_EXCEEDED
 from softhca.simulation.node import Node
 
@@ -63,17 +64,12 @@ def pieces_of(length: int, dice: random.Random) -> list[tuple[int, int]]:
     return pieces
 
 
-class End(ABC):
-    """One end of a direction: two queue pairs, and requests that wait for room in them.
-
-    ``stopped``: its adapter dies, or a request has failed; then it does nothing more.
-    """
+class End(GenerationEnd):
+    """One end of a direction: two queue pairs, and requests that wait for room in them."""
 
     def __init__(self, node: Node, pd: int, number: int, dice: random.Random) -> None:
-        self.node = node
+        super().__init__(node, dice)
         self.device = node.device
-        self.dice = dice
-        self.stopped = False
         self.under_way = 0
         self._places = itertools.count(BASE_VA * node.number + (number << 40), _PLACE_STEP)
         self._waiting: deque[Callable[[], None]] = deque()
@@ -129,32 +125,17 @@ class End(ABC):
         self._post_waiting()
         return (not self.stopped and self.advance()) or worked
 
-    def wake(self, _: object = None) -> None:
-        """Begin, or look again."""
-        self.node.turn()
-
     def _fail(self, status: int) -> None:
         self.stopped = True
         if status not in (RETRY_EXCEEDED, FLUSHED):
-            text = f"adapter {self.node.number}: a request of a mailbox failed with status {status}"
-            self.node.world.report.fail("requests succeed", text)
+            self.violate("requests succeed", f"a request of a mailbox failed with status {status}")
 
-    def fetched(self) -> None:  # noqa: B027 - a writer reads nothing
+    def fetched(self) -> None:
         """An RDMA READ has completed."""
 
     @abstractmethod
     def advance(self) -> bool:
         """Do what can be done; whether there was anything."""
-
-    def later(self, delay_ns: int, action: Callable[[], None]) -> None:
-        """Do something in a while, unless the end has stopped by then."""
-
-        def now(_: object) -> None:
-            if not self.stopped:
-                action()
-                self.node.turn()
-
-        self.node.world.at(self.node.world.now + delay_ns, now)
 
     def close(self) -> None:
         """Give everything back."""
@@ -297,8 +278,9 @@ class Reader(End):
         number = len(self.received)
         self.received.append(message)
         if message != self.plan.messages[number]:
-            text = f"adapter {self.node.number}: message {number} is not what was sealed"
-            self.node.world.report.fail("messages are whole, in order, and come once", text)
+            self.violate(
+                "messages are whole, in order, and come once", f"message {number} is not what was sealed"
+            )
 
     def _give_credit(self) -> None:
         length = int(self.inbox.seal_credit())
@@ -309,8 +291,8 @@ class Reader(End):
         """The world is at rest."""
         world = self.node.world
         if not self.done and not self.stopped and not self.writer.stopped:
-            text = f"adapter {self.node.number}: {len(self.received)} of {len(self.plan.messages)} messages"
-            world.report.fail("every message arrives", text)
+            text = f"{len(self.received)} of {len(self.plan.messages)} messages"
+            self.violate("every message arrives", text)
         verdicts = self.opener.verdicts
         world.trace.add(
             world.now, "mailbox", self.node.number, mode=self.plan.terms.mode, received=len(self.received),

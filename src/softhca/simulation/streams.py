@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from softhca.driver.device import CqHandle, QpHandle
 from softhca.machine.primitives import address_of
 from softhca.memory.bits import PAGE_BYTES
 from softhca.simulation.arena import BASE_VA
+from softhca.simulation.generation import GenerationEnd
 from softhca.simulation.kinds import FLUSHED, RC, RETRY_EXCEEDED
 from softhca.simulation.mailboxes import Place
 from softhca.simulation.node import Node
@@ -58,20 +58,17 @@ class Plan:
         )
 
 
-class StreamEnd:
+class StreamEnd(GenerationEnd):
     """One end of a stream: sends ``plan``'s data, receives ``expected``'s.
 
-    ``stopped``: its adapter dies, or a request has failed; then it does nothing more.  ``counts`` are the
-    bytes received in each way.
+    ``counts`` are the bytes received in each way.
     """
 
     def __init__(
         self, node: Node, pd: int, number: int, dice: random.Random, plan: Plan, expected: Plan
     ) -> None:
-        self.node = node
-        self.dice = dice
+        super().__init__(node, dice)
         self.plan, self.expected = plan, expected
-        self.stopped = False
         self.sent = self.received = 0
         self.counts: Counter[str] = Counter()
         device = node.device
@@ -106,7 +103,6 @@ class StreamEnd:
     # what happens
 
     def turn(self) -> bool:
-        """Take completions, receive, send; whether there was anything."""
         if self.stopped:
             return False
         worked = self._poll()
@@ -116,10 +112,6 @@ class StreamEnd:
             worked = self._receive() or worked
         worked = self._send() or worked
         return self._give_credit() or worked
-
-    def wake(self, _: object = None) -> None:
-        """Begin, or look again."""
-        self.node.turn()
 
     def _poll(self) -> bool:
         completions = self._cq.poll(2 * RECEIVES)
@@ -142,24 +134,15 @@ class StreamEnd:
                 self.state.peers.credited(*RECORD.unpack(record[:RECORD_BYTES]))
         except ProtocolError as error:
             self.stopped = True
-            self._violate("peers keep to the protocol of streams", str(error))
+            self.violate("peers keep to the protocol of streams", str(error))
 
     def _fail(self, status: int) -> None:
         self.stopped = True
         if status not in (RETRY_EXCEEDED, FLUSHED):
-            self._violate("requests succeed", f"a request of a stream failed with status {status}")
+            self.violate("requests succeed", f"a request of a stream failed with status {status}")
 
-    def _violate(self, rule: str, text: str) -> None:
-        self.node.world.report.fail(rule, f"adapter {self.node.number}: {text}")
-
-    def _later(self, action: Callable[[], None]) -> None:
-        def now(_: object) -> None:
-            if not self.stopped:
-                action()
-                self.node.turn()
-
-        delay_ns = self.dice.randrange(self.expected.pause_ns + 1)
-        self.node.world.at(self.node.world.now + delay_ns, now)
+    def _pause_ns(self) -> int:
+        return self.dice.randrange(self.expected.pause_ns + 1)
 
     # receiving
 
@@ -175,14 +158,14 @@ class StreamEnd:
             self._take(kind, self._at(offset, size))
             position = own.hold(size)
             self._held[position] = offset, self._at(offset, size)
-            self._later(lambda: self._release(position))
+            self.later(self._pause_ns(), lambda: self._release(position))
         else:
             length = min(length, own.available)
             self._take(COPY, b"".join(self._at(*piece) for piece in own.look(length)))
             own.take(length)
         if self.expected.pause_ns:
             self._pausing = True
-            self._later(self._go_on)
+            self.later(self._pause_ns(), self._go_on)
         return True
 
     def _at(self, offset: int, length: int) -> bytes:
@@ -192,14 +175,14 @@ class StreamEnd:
         end = self.received + len(data)
         if data != self.expected.data[self.received : end]:
             text = f"bytes {self.received} … {end} of a stream are not what was sent"
-            self._violate("bytes arrive once, in order", text)
+            self.violate("bytes arrive once, in order", text)
         self.received = end
         self.counts[kind] += len(data)
 
     def _release(self, position: int) -> None:
         offset, data = self._held.pop(position)
         if self._at(offset, len(data)) != data:
-            self._violate("pages that are held stay", f"{len(data)} bytes of the pool have changed")
+            self.violate("pages that are held stay", f"{len(data)} bytes of the pool have changed")
         self.state.own.release(position)
 
     def _go_on(self) -> None:
@@ -256,7 +239,7 @@ class StreamEnd:
         """The world is at rest."""
         if not (self.done or self.stopped or peer.stopped):
             text = f"{self.received} of {len(self.expected.data)} bytes, {len(self._held)} parts are held"
-            self._violate("every byte arrives", text)
+            self.violate("every byte arrives", text)
         world = self.node.world
         world.trace.add(
             world.now, "stream", self.node.number, received=self.received, pool=self.expected.pool_bytes,
@@ -264,7 +247,6 @@ class StreamEnd:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Give everything back."""
         self.qp.destroy()
         self._cq.destroy()
         self.pool.close()
