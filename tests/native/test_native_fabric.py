@@ -1,4 +1,4 @@
-"""Debian's programs, unmodified, as hosts of an Ethernet that is served (`softhca run --link fabric:…`)."""
+"""Debian's programs, unmodified, as hosts of a fabric that is served (`softhca run --link fabric:…`)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ until $CLIENT 2>/dev/null; do :; done
 """The client asks until the server listens."""
 
 
-def both_ends(file: Path, server: str, client: str) -> str:
+def both_ends(fabric: Path | str, server: str, client: str, ends: str = ENDS) -> str:
     """What a server at one host and a client at another say."""
-    script = ENDS.replace("$SERVER", server).replace("$CLIENT", client)
-    command = [sys.executable, "-m", "softhca", "run", "--link", f"fabric:{file}", "--fabric-name", NAME,
+    script = ends.replace("$SERVER", server).replace("$CLIENT", client)
+    command = [sys.executable, "-m", "softhca", "run", "--link", f"fabric:{fabric}", "--fabric-name", NAME,
                "-n", "2", "--", "sh", "-c", script]  # fmt: skip
     environment = {**os.environ, "SOFTHCA_ADAPTER": "process"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s(90), env=environment)
@@ -66,3 +66,30 @@ def test_rping_between_hosts_of_an_ethernet(ethernet: Path) -> None:
     needs("rping")
     said = both_ends(ethernet, "rping -s -a $first -C 3 -v", "rping -c -a $first -C 3 -v")
     assert len(re.findall(r"^ping data: rdma-ping-", said, re.MULTILINE)) == 3
+
+
+NATIVE = "fat-tree:radix=4"
+FIRST_GID = "fe80::200:0:1:1"
+"""Of the first host of a generated fabric."""
+CONNECTED = {
+    "rping": ("rping -s -a :: -C 3 -v", "rping -c -a $GID -C 3 -v", r"^ping data: rdma-ping-", 3),
+    "ucmatose": ("ucmatose -C 5 -b ::", "ucmatose -C 5 -s $GID", r"^return status 0$", 2),
+    "udaddy": ("udaddy -C 5 -b ::", "udaddy -C 5 -s $GID", r"^return status 0$", 2),
+    "rstream": ("rstream -b :: -S 3000 -C 20", "rstream -s $GID -S 3000 -C 20", r"^custom +2.9k +20 ", 2),
+}
+
+
+@pytest.mark.parametrize("program", CONNECTED)
+def test_programs_are_connected_between_hosts_of_a_native_fabric(program: str) -> None:
+    """The way there comes from subnet administration."""
+    needs(program)
+    server, client, said, count = CONNECTED[program]
+    text = both_ends(NATIVE, server, client.replace("$GID", FIRST_GID))
+    assert len(re.findall(said, text, re.MULTILINE)) == count, text
+
+
+def test_who_is_nowhere_on_a_native_fabric() -> None:
+    needs("rping")
+    client = "rping -c -a fe80::7 -C 1 2>&1; exit 0"
+    said = both_ends(NATIVE, "true", client)
+    assert "RDMA_CM_EVENT_ROUTE_ERROR, error -113" in said

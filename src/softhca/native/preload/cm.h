@@ -27,18 +27,20 @@ struct ip {
     uint32_t scope;
 };
 
-/* A port of a device, with its channel of connections where that is open. */
+/* A port of a device, with its channel of connections where that is `open`, and its agent for questions to
+   subnet administration where it `asks`; so many `questions` are under way. */
 struct port {
     struct device *device;
-    uint8_t number, open;
-    uint32_t cm;
-    struct ring ring;
+    uint8_t number, open, asks;
+    uint32_t cm, agent, questions;
+    struct ring ring, answers;
 };
 
-/* An address of a port: entry `index` of its GID table. */
+/* An address of a port: entry `index` of its GID table.  `native`: it is InfiniBand's, where a GID is an IPv6
+   address of its own subnet alone. */
 struct place {
     struct port *port;
-    uint8_t index, mtu, gid[16];
+    uint8_t index, mtu, native, gid[16];
 };
 
 struct device {
@@ -46,6 +48,7 @@ struct device {
     char name[64], socket[108];
     struct host *host;         /* NULL: not attached */
     int events;                /* the event channel */
+    int bell;                  /* an eventfd: there are questions to wait for */
     uint32_t channel;
     pthread_t thread;
     int closing, gone;
@@ -70,7 +73,14 @@ struct end {
 
 struct path {
     uint8_t gid[16], traffic_class, sl, hop_limit, mtu, ack_timeout, known;
+    uint16_t lid;
     uint32_t flow_label;
+};
+
+/* The way on native links, as subnet administration or a request tells it. */
+struct route {
+    uint16_t dlid, pkey, pkey_index;
+    uint8_t sl, mtu, known;
 };
 
 struct listening {
@@ -89,6 +99,8 @@ struct identifier {
     uint32_t qkey, psn;
     struct ip source, destination;
     struct place *place;
+    struct route route;
+    uint64_t question;         /* of the route, to subnet administration; 0: none is under way */
     /* the connection: its number among those of `port`, where that is set */
     struct port *port;
     uint32_t number;
@@ -155,6 +167,15 @@ int port_open(struct port *port);
 struct device *devices_take(void);
 void devices_free(struct device *list);
 void devices_abandon(void);
+
+/* Routes */
+
+/* Ask for the route of an identifier with two addresses: an event tells of the answer, or that there is none
+   within `timeout_ms`; errno. */
+int route_ask(struct identifier *id, uint32_t timeout_ms);
+int routes_take(struct device *device);
+/* Where a port has a partition's key, as a full member or a limited one; errno. */
+int pkey_index(const struct port *port, uint16_t pkey, uint16_t *found);
 
 /* Addresses */
 int ip_parse(const void *address, size_t bytes, struct ip *found);

@@ -7,6 +7,7 @@
 #define AF_IB_ 27
 #define MULTICAST_QPN 0xFFFFFFU
 #define COMM_EST 4U
+#define PATH_MS 2000U
 #define ANSWER(response, value, room) answer(response, &(value), sizeof(value), room)
 
 union fields {
@@ -177,11 +178,23 @@ static int resolve_addr(struct identifier *id, const union fields *fields, size_
     return resolve(id, &asked->src_addr, asked->src_size, &asked->dst_addr, asked->dst_size);
 }
 
+/* On native links the answer comes later. */
+static int find_route(struct identifier *id, uint32_t timeout_ms)
+{
+    uint8_t after;
+    int error = state_after(id, CM_RESOLVE_ROUTE, &after);
+    if (error || id->question)
+        return EINVAL;
+    if (id->place->native)
+        return route_ask(id, timeout_ms);
+    id->state = after;
+    return queue_event(id, UCMA_ROUTE_RESOLVED, 0);
+}
+
 static int resolve_route(struct identifier *id, const union fields *fields, size_t room)
 {
-    (void)fields, (void)room;
-    int error = state_after(id, CM_RESOLVE_ROUTE, &id->state);
-    return error ? error : queue_event(id, UCMA_ROUTE_RESOLVED, 0);
+    (void)room;
+    return find_route(id, fields->number.number);
 }
 
 static int has_route(const struct identifier *id)
@@ -205,8 +218,10 @@ static int query_route(struct identifier *id, const union fields *fields, size_t
         route.num_paths = has_route(id) ? 1 : 0;
         memcpy(path->sgid, id->place->gid, 16);
         memcpy(path->dgid, id->destination.gid, 16);
-        path->pkey = 0xffff;
-        path->mtu = id->place->mtu;
+        path->pkey = id->route.known ? htons(id->route.pkey) : 0xffff;
+        path->dlid = htons(id->route.dlid);
+        path->sl = id->route.sl;
+        path->mtu = id->route.known ? id->route.mtu : id->place->mtu;
         path->hop_limit = 64;
         path->traffic_class = id->traffic_class;
         path->reversible = 1;
@@ -277,10 +292,11 @@ static int set_id_option(struct identifier *id, uint32_t name, const void *value
 static int set_option(struct identifier *id, const union fields *fields, size_t room)
 {
     const struct ucma_set_option *option = &fields->option;
+    (void)room;
     if (option->level == UCMA_OPTION_ID)
         return set_id_option(id, option->optname, (const void *)(uintptr_t)option->optval, option->optlen);
     if (option->level == UCMA_OPTION_IB && option->optname == UCMA_OPTION_IB_PATH)
-        return resolve_route(id, fields, room); /* the addresses say all of it */
+        return find_route(id, PATH_MS); /* the addresses say all of it */
     return ENOSYS;
 }
 
@@ -299,6 +315,8 @@ static int join(struct identifier *id, uint64_t response, uint64_t uid, const vo
         return error;
     if (!id->place || !ip_is_group(&ip) || ip.version != id->source.version)
         return EINVAL;
+    if (id->place->native)
+        return EOPNOTSUPP;
     for (group = id->groups; group; group = group->next)
         if (!memcmp(group->gid, ip.gid, 16))
             return EADDRINUSE;

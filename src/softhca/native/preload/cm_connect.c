@@ -79,6 +79,7 @@ static int send_request(struct identifier *id, struct port *port, const void *da
 {
     struct softhca_cm_connect fields = {
         .cm = port->cm, .service_id = service_id(id->space, id->destination.port),
+        .dlid = id->route.dlid, .sl = id->route.sl, .pkey_index = id->route.pkey_index,
         .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
         .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
         .max_cm_retries = MAX_CM_RETRIES, .qp_num = id->own.qp_num, .starting_psn = id->own.psn, .qp_type = id->qp_type,
@@ -98,6 +99,7 @@ static int send_resolution(struct identifier *id, struct port *port, const void 
 {
     struct softhca_cm_resolve fields = {
         .cm = port->cm, .service_id = service_id(id->space, id->destination.port),
+        .dlid = id->route.dlid, .sl = id->route.sl, .pkey_index = id->route.pkey_index,
         .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
         .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
         .max_cm_retries = MAX_CM_RETRIES, .private_data = data, .private_data_bytes = bytes};
@@ -127,7 +129,8 @@ int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters)
     if (!bytes)
         return EINVAL;
     id->path = (struct path){.traffic_class = id->traffic_class, .hop_limit = HOP_LIMIT,
-                             .mtu = id->place->mtu, .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
+                             .lid = id->route.dlid, .sl = id->route.sl,
+                             .mtu = id->route.known ? id->route.mtu : id->place->mtu, .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
     memcpy(id->path.gid, id->destination.gid, 16);
     if (parameters->qkey)
         id->qkey = parameters->qkey;
@@ -280,14 +283,18 @@ int cm_notify(struct identifier *id)
 void cm_vector(const struct identifier *id, const uint8_t *gid, struct ucma_ah_attr *vector)
 {
     memset(vector, 0, sizeof *vector);
+    vector->sl = id->path.sl;
+    vector->port_num = id->place->port->number;
+    if (id->place->native) { /* within a subnet packets have no GRH */
+        vector->dlid = id->path.lid;
+        return;
+    }
     memcpy(vector->dgid, gid, 16);
     vector->sgid_index = id->place->index;
     vector->hop_limit = HOP_LIMIT;
     vector->traffic_class = id->traffic_class ? id->traffic_class : id->path.traffic_class;
     vector->flow_label = id->path.flow_label;
-    vector->sl = id->path.sl;
     vector->is_global = 1;
-    vector->port_num = id->place->port->number;
 }
 
 static int receiving(const struct identifier *id, struct ucma_qp_attr *to)
@@ -335,6 +342,7 @@ int cm_attributes(const struct identifier *id, uint32_t state, struct ucma_qp_at
     to->port_num = id->place->port->number;
     if (state == INIT) {
         to->qp_attr_mask |= MASK_PKEY_INDEX | MASK_PORT | (connected ? MASK_ACCESS : MASK_QKEY);
+        to->pkey_index = id->route.pkey_index;
         to->qp_access_flags = RIGHTS;
         to->qkey = id->qkey;
         return 0;
@@ -427,30 +435,35 @@ static void requested(struct port *port, const struct softhca_cm_header *entry, 
     struct identifier *listener = NULL, *child = NULL;
     struct event *event = NULL;
     struct ip_header header;
+    struct place *place;
+    struct route route = {.dlid = entry->lid, .pkey = entry->pkey, .sl = entry->sl, .mtu = entry->path_mtu,
+                          .known = 1};
     uint8_t own[16];
+    gid_of(entry->own_gid_prefix, entry->own_gid_interface, own);
+    place = place_of_gid(port, own); /* some of the port's: it listens with one */
     memcpy(&header, data, sizeof header);
     if (entry->private_bytes >= HEADER_BYTES && !(header.versions >> 4)
         && (header.ip >> 4 == 4 || header.ip >> 4 == 6))
         listener = cm_listener(port, entry, &header);
-    if (!listener
+    if (!listener || !place || (place->native && pkey_index(port, entry->pkey, &route.pkey_index))
         || !(event = event_new(listener, UCMA_CONNECT_REQUEST))
         || identifier_new(listener->file, listener->space, listener->qp_type, 0, &child)) {
         free(event);
         refuse(port, entry);
         return;
     }
-    gid_of(entry->own_gid_prefix, entry->own_gid_interface, own);
     child->state = CM_REQUESTED;
     child->traffic_class = listener->traffic_class;
     child->ack_timeout = listener->ack_timeout;
     child->qkey = listener->qkey;
-    child->place = place_of_gid(port, own); /* some of the port's: it listens with one */
-    ip_of_gid(child->place->gid, listener->source.port, &child->source);
+    child->place = place;
+    ip_of_gid(place->gid, listener->source.port, &child->source);
     read_address(own, header.source, header.ip >> 4);
     ip_of_gid(own, ntohs(header.port), &child->destination);
     child->port = port;
     child->number = entry->id;
-    child->path = (struct path){.traffic_class = entry->traffic_class, .sl = entry->sl,
+    child->route = route;
+    child->path = (struct path){.traffic_class = entry->traffic_class, .sl = entry->sl, .lid = entry->lid,
                                 .hop_limit = entry->hop_limit, .mtu = entry->path_mtu,
                                 .ack_timeout = entry->ack_timeout, .flow_label = entry->flow_label,
                                 .known = 1};

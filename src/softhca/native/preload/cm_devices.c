@@ -4,14 +4,19 @@
 
 #include <arpa/inet.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define MOST_DEVICES 64
 #define ENTRIES 1024U
 #define ROCE_PORT 4791
 #define STACK_BYTES (1u << 20)
+#define ETHERNET 2
+#define PREFIX_BYTES 8 /* of a GID: those of its subnet */
+#define QUESTION_MS 1 /* an agent tells nobody of what has come */
 
 static struct device *devices;
 static int devices_read;
@@ -60,7 +65,7 @@ static void read_devices(void)
         }
         memcpy(device->name, word, name);
         memcpy(device->socket, word + name + 6, place);
-        device->events = -1;
+        device->events = device->bell = -1;
         *last = device;
         last = &device->next;
         count++;
@@ -77,7 +82,7 @@ static int learn_places(struct device *device, struct port *port)
     struct place *grown;
     int error;
     CALL(device->host, error, query_port, &query, &attributes);
-    if (error || attributes.link_layer != 2)
+    if (error)
         return error;
     for (uint32_t index = 0; index < attributes.gid_tbl_len && index < 256; index++) {
         struct softhca_query_gid ask = {.port_num = port->number, .index = index};
@@ -92,7 +97,8 @@ static int learn_places(struct device *device, struct port *port)
             return ENOMEM;
         device->places = grown;
         grown[device->place_count] = (struct place){.port = port, .index = (uint8_t)index,
-                                                    .mtu = (uint8_t)attributes.active_mtu};
+                                                    .mtu = (uint8_t)attributes.active_mtu,
+                                                    .native = attributes.link_layer != ETHERNET};
         memcpy(grown[device->place_count++].gid, gid.gid, 16);
     }
     return 0;
@@ -144,18 +150,31 @@ static int is_removed(const struct identifier *id, const struct device *device)
     return id->listening_count != 0;
 }
 
+/* Wait for something to take; whether the device is still there. */
+static int wait_for_news(const struct device *device, int asked)
+{
+    struct pollfd news[] = {{.fd = device->events, .events = POLLIN}, {.fd = device->bell, .events = POLLIN}};
+    struct softhca_event event;
+    uint64_t rung;
+    if (poll(news, 2, asked ? QUESTION_MS : -1) < 0)
+        return errno == EINTR;
+    if (news[1].revents && read(device->bell, &rung, sizeof rung) < 0)
+        return 0;
+    return !news[0].revents || recv(device->events, &event, sizeof event, MSG_WAITALL) == (ssize_t)sizeof event;
+}
+
 static void *watch(void *argument)
 {
     struct device *device = argument;
-    struct softhca_event event;
     struct identifier *id;
     uint32_t handle = 0;
-    int cancel_state;
-    while (recv(device->events, &event, sizeof event, MSG_WAITALL) == (ssize_t)sizeof event) {
+    int cancel_state, asked = 0;
+    while (wait_for_news(device, asked)) {
         cm_lock(&cancel_state);
         for (uint32_t i = 0; i < device->port_count && !device->closing; i++)
             if (device->ports[i].open)
                 take_entries(&device->ports[i]);
+        asked = !device->closing && routes_take(device);
         cm_unlock(cancel_state);
     }
     cm_lock(&cancel_state);
@@ -189,11 +208,13 @@ static void detach(struct device *device)
 {
     if (device->events >= 0)
         close(device->events);
+    if (device->bell >= 0)
+        close(device->bell);
     if (device->host)
         host_detach(device->host);
     free(device->ports);
     free(device->places);
-    device->events = -1;
+    device->events = device->bell = -1;
     device->host = NULL;
     device->ports = NULL;
     device->places = NULL;
@@ -209,6 +230,8 @@ static int attach(struct device *device)
     error = device->host ? learn(device) : errno;
     if (!error)
         error = host_open_channel(device->host, 0, &device->channel, &device->events);
+    if (!error && (device->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        error = errno;
     if (!error)
         error = start_thread(device);
     if (error) {
@@ -275,6 +298,8 @@ void devices_abandon(void)
             host_abandon(each->host);
         if (each->events >= 0)
             close(each->events);
+        if (each->bell >= 0)
+            close(each->bell);
     }
     devices = NULL;
     devices_read = 0;
@@ -304,6 +329,16 @@ static int is_of_version(const struct place *place, const struct wanted *wanted)
     struct ip ip;
     ip_of_gid(place->gid, 0, &ip);
     return ip.version == wanted->address->version;
+}
+
+static int is_in_subnet(const struct place *place, const struct wanted *wanted)
+{
+    return place->native && !memcmp(place->gid, wanted->address->gid, PREFIX_BYTES);
+}
+
+static int is_ethernet_of_version(const struct place *place, const struct wanted *wanted)
+{
+    return !place->native && is_of_version(place, wanted);
 }
 
 static int is_on_loopback(const struct place *place, const struct wanted *wanted)
@@ -364,12 +399,13 @@ static int source_towards(const struct ip *destination, uint8_t *gid)
 
 int place_towards(const struct ip *destination, struct place **found)
 {
-    fit *fits[3] = {has_address};
+    fit *fits[4] = {has_address};
     struct wanted wanted = {.address = destination};
     int count = 1;
     if (source_towards(destination, wanted.gid))
         fits[count++] = has_gid;
-    fits[count++] = is_of_version;
+    fits[count++] = is_in_subnet;
+    fits[count++] = is_ethernet_of_version;
     return choose(fits, count, &wanted, ENETUNREACH, found);
 }
 
