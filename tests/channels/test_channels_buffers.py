@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from channel_waits import LIMIT_S, SMALL, until
 
-from softhca.channels import Channel, ChannelAccessError, ChannelEnded, ChannelError, Rights
+from softhca.channels import Channel, ChannelAccessError, ChannelEnded, ChannelError, ChannelLost, Rights
+from softhca.channels.endpoint import Operation
+from softhca.verbs import enums as e
 
 Later = Callable[..., Future[Any]]
 Pair = tuple[Channel, Channel]
@@ -189,3 +191,30 @@ def test_more_names_than_there_is_room_to_tell_wait(pair: Pair, later: Later) ->
     until(lambda: len(done) > 50)
     assert client.remote("box 149").length == 8
     sharing.result(LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (e.IBV_WC_REM_ACCESS_ERR, ChannelAccessError),
+        (e.IBV_WC_REM_INV_REQ_ERR, ChannelAccessError),
+        (e.IBV_WC_REM_OP_ERR, ChannelLost),
+        (e.IBV_WC_RETRY_EXC_ERR, ChannelLost),
+    ],
+)
+def test_who_refuses_is_told_from_who_has_died(pair: Pair, status: int, kind: type[ChannelError]) -> None:
+    """An adapter process answers for a killed program until it knows: its memory is gone, nothing is refused."""
+    client, server = pair
+    client.share("box", bytearray(8), "rw")
+    remote = server.remote("box")
+    endpoint, end = server._endpoint, server._endpoint._end_operation
+
+    def fails(number: int, operation: Operation, _: int) -> None:
+        end(number, operation, status)
+        endpoint._failed(status)
+
+    endpoint._end_operation = fails  # type: ignore[method-assign]
+    with pytest.raises(kind):
+        remote.read()
+    with pytest.raises(ChannelLost):
+        server.recv()

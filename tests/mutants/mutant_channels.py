@@ -41,6 +41,8 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "who waits by short time-outs never learns that the peer has gone"), TEST_KEEPALIVE),
     (m("channels-asks-without-end", LINK, "                    self._waited_s = 0.0\n                    self.keep_alive()", "                    self.keep_alive()",
        "who has waited for one interval asks at every turn from then on"), TEST_KEEPALIVE),
+    (m("channels-a-dead-peer-refuses", STEPS, "int(e.IBV_WC_REM_INV_REQ_ERR)))", "int(e.IBV_WC_REM_INV_REQ_ERR), int(e.IBV_WC_REM_OP_ERR)))",
+       "a program that was killed is taken for one that shares nothing"), TEST_BUFFERS),
     (m("channels-lack-of-memory-goes-through", "channels/wiring.py", "        except OSError as error:\n            raise failed(", "        except KeyError as error:\n            raise failed(",
        "a listener ends where there is no memory for one who asks"), TEST_SCARCE),
     (m("channels-message-fetched-twice", ENDPOINT, "        if self.fetching is not None:\n            self.require_open()\n            return None\n", "",

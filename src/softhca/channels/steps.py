@@ -45,7 +45,9 @@ Steps = Generator[Callable[[], bool], None, T]
 OPERATION_BYTES = 1 << 30
 """One operation on a named buffer moves at most so many."""
 _COMPARE_SWAP, _FETCH_ADD = int(e.IBV_WR_ATOMIC_CMP_AND_SWP), int(e.IBV_WR_ATOMIC_FETCH_AND_ADD)
-_REFUSALS = frozenset((int(e.IBV_WC_REM_ACCESS_ERR), int(e.IBV_WC_REM_INV_REQ_ERR), int(e.IBV_WC_REM_OP_ERR)))
+_REFUSALS = frozenset((int(e.IBV_WC_REM_ACCESS_ERR), int(e.IBV_WC_REM_INV_REQ_ERR)))
+"""A remote operational error is none: the peer's memory is gone, as that of a dead program is for which an
+adapter process answers until it knows of that."""
 _WORD = struct.Struct("=Q")
 
 
