@@ -221,6 +221,9 @@ def test_the_library_stands_before_what_is_preloaded_already(libibverbs, monkeyp
     both = f"{libibverbs} {libibverbs.with_name('libsofthca-paths.so')}"
     assert preloaded({}) == {PRELOAD: both}
     assert preloaded({PRELOAD: "one.so:two.so"}) == {PRELOAD: f"{both} one.so two.so"}
+    assert preloaded({PRELOAD: "one.so /lib/libasan.so.8:two.so"}) == {
+        PRELOAD: f"/lib/libasan.so.8 {both} one.so two.so"
+    }
     monkeypatch.setenv("SOFTHCA_LIBIBVERBS", str(tmp_path / "absent"))
     assert preloaded({PRELOAD: "one.so"}) == {}
 

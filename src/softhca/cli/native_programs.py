@@ -24,6 +24,8 @@ LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
 """Programs that start an MPI's ranks, which open devices each for itself."""
 MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 WORD = re.compile(r"[\w./+-]+")
+SANITIZER = re.compile(r"lib(asan|tsan|lsan|ubsan|hwasan|clang_rt\.)")
+"""Libraries of sanitizers, which refuse programs in which they are not the first."""
 STARTS = (b"subprocess", b"os.system", b"os.exec", b"os.spawn", b"posix_spawn")
 """What stands in a Python script that starts other programs."""
 MOST_WORDS = 1000
@@ -183,4 +185,6 @@ def preloaded(environment: Mapping[str, str]) -> dict[str, str]:
         return {}
     beside = found.with_name(PATHS_NAME)
     ours = [str(found), *([str(beside)] if beside.is_file() else [])]
-    return {PRELOAD: " ".join([*ours, *environment.get(PRELOAD, "").replace(":", " ").split()])}
+    given = environment.get(PRELOAD, "").replace(":", " ").split()
+    first = [each for each in given if SANITIZER.match(os.path.basename(each))]
+    return {PRELOAD: " ".join([*first, *ours, *(each for each in given if each not in first)])}
