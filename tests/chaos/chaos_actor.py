@@ -21,6 +21,7 @@ from typing import Any
 from chaos_inside import Inside
 from chaos_ledger import GAP_NS, PROCESS_ROW, TURN_NS, Ledger
 from chaos_script import Shape, make_pool
+from chaos_talking import Party, Talking
 from chaos_traffic import DRIVES, GONE, Connection, Group, Remote
 
 from softhca.driver import registry
@@ -36,7 +37,7 @@ IDLE_S = 0.0005
 LINE_BYTES = 1 << 16
 
 
-class Actor(Inside):
+class Actor(Inside, Talking):
     """One process.  ``ledgers`` are those of all processes by number, ``number`` its own."""
 
     def __init__(self, channel: socket.socket, ledgers: dict[int, Ledger], number: int, seed: int) -> None:
@@ -48,6 +49,7 @@ class Actor(Inside):
         self.groups: dict[int, Group] = {}
         self.rows: dict[int, Connection] = {}
         self.running: dict[int, Connection] = {}
+        self.parties: dict[int, Party] = {}
         self.dead_from: dict[int, int] = {}
         self.wrong: list[str] = []
         self.idle = 0
@@ -90,7 +92,7 @@ class Actor(Inside):
 
     def order_open(self, devices_text: str, mode: str) -> dict[str, Any]:
         """Open the device."""
-        devices.add(devices_text, mode)
+        os.environ.update(SOFTHCA_DEVICES=devices_text, SOFTHCA_ADAPTER=mode)  # sockets know no other
         registry.names()
         self.driver = registry.open_device(NAME)
         self.pd = self.driver.alloc_pd()
@@ -207,6 +209,7 @@ class Actor(Inside):
 
     def close(self) -> None:
         """Close the device; what it still had is told."""
+        self.part_all()
         if self.driver is not None:
             devices.remove(NAME)
             self.driver = None

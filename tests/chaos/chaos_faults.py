@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import chaos_attacks
-from chaos_plan import LONG_STOPS
+from chaos_plan import LONG_STOPS, VERBS
 from chaos_processes import Broken, has_ended, is_isolated, state_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Faults:
                 lambda: f"an adapter process does not end: {state_of(victim.process.adapter)}",
                 ADAPTER_ENDS_S,
             )
-        self.hub.ask("dead", group=victim.group)
+        if victim.traffic == VERBS:
+            self.hub.ask("dead", group=victim.group)
 
     def _do_kill(self, plan: dict[str, Any], victim: Victim) -> None:
         now = time.monotonic_ns()
@@ -77,8 +78,9 @@ class Faults:
         if victim.process.adapter:
             victim.process.signal(signal.SIGSTOP, adapter=True)
         self.figures.stopped += plan["connections"]
-        if self.mode == "same_host":
+        if self.mode == "same_host" or victim.traffic != VERBS:
             # A stopped neighbour's memory is there: what needs no packet goes on, nothing must be told.
+            # Conversations may outlast a stop, or not.
             time.sleep(plan["lasts_ms"] / 1000)
             victim.process.signal(signal.SIGCONT)
             return
@@ -90,14 +92,19 @@ class Faults:
             victim.process.signal(signal.SIGSTOP, adapter=True)
         self.figures.stopped += plan["connections"]
         begin = time.monotonic_ns()
-        self.hub.ask("withdraw", WITHDRAWAL_S, group=victim.group)
+        how = "withdraw" if victim.traffic == VERBS else "part"
+        self.hub.ask(how, WITHDRAWAL_S, group=victim.group)
         self.figures.withdrawal_most_ns = max(self.figures.withdrawal_most_ns, time.monotonic_ns() - begin)
 
     def _do_adapter_stop(self, plan: dict[str, Any], victim: Victim) -> None:
         now = time.monotonic_ns()
         victim.process.signal(signal.SIGSTOP, adapter=True)
         self.figures.stopped += plan["connections"]
-        victim.hurt_ns = now
+        if victim.traffic == VERBS:
+            victim.hurt_ns = now
+            return
+        time.sleep(plan["lasts_ms"] / 1000)
+        victim.process.signal(signal.SIGCONT, adapter=True)
 
     def _do_adapter_kill(self, plan: dict[str, Any], victim: Victim) -> None:
         now = time.monotonic_ns()

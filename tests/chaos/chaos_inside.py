@@ -39,6 +39,7 @@ class Inside:
     pd: int
     cq: Any
     wrong: list[str]
+    child_is_refused: Any
 
     def order_leaks(self) -> dict[str, Any]:
         """What this process holds, and its adapter."""
@@ -146,7 +147,7 @@ class Inside:
                 try:
                     self.driver.alloc_pd()
                 except DriverError:
-                    status = 0
+                    status = 0 if self.child_is_refused() else 2
                 finally:
                     os._exit(status)
             _, status = os.waitpid(child, 0)

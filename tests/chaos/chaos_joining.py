@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos_ledger import GAP_NS, PROCESS_ROW
-from chaos_plan import FRESH, PATIENT
+from chaos_plan import FRESH, PATIENT, VERBS
 from chaos_processes import Process
 from chaos_script import mixed
 
@@ -29,6 +29,7 @@ class Victim:
     rows: list[int]
     hub_rows: list[int]
     seeds: list[int]
+    traffic: str = VERBS
     made: dict[str, Any] = field(default_factory=dict)
     hub_made: dict[str, Any] = field(default_factory=dict)
     opened: dict[str, Any] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Joining:
     address: Any
     start: Any
     prefix: Any
+    meet_victims: Any
 
     def open(self, processes: list[Process], buffer: int = 0) -> list[dict[str, Any]]:
         """Let processes open their devices, all at once."""
@@ -123,11 +125,19 @@ class Joining:
                     rows,
                     [FIRST_ROW + i * count + row for row in rows],
                     [mixed(plan["seed"] ^ i << 20 ^ row) >> 8 for row in rows],
+                    plan["traffic"],
                 )
             )
         opened = self.open([victim.process for victim in self.victims], plan["buffer"])
         for victim, words in zip(self.victims, opened, strict=True):
             victim.opened = words
+        if plan["traffic"] == VERBS:
+            self._join_by_verbs(plan)
+        else:
+            self.meet_victims(plan)
+
+    def _join_by_verbs(self, plan: dict[str, Any]) -> None:
+        for victim in self.victims:
             words = {
                 "group": victim.group,
                 "shape": plan["shape"],
@@ -146,7 +156,7 @@ class Joining:
         for victim in self.victims:
             victim.process.hear("connect")
             self.hub.hear("connect")
-            self.figures.connects += count
+            self.figures.connects += len(victim.rows)
         for victim in self.victims:
             self.hub.tell("run", group=victim.group)
             victim.process.tell("run", group=victim.group)

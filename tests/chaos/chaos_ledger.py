@@ -10,9 +10,16 @@ from __future__ import annotations
 import mmap
 import os
 
-POSTED, DONE, STATUS, FAILED_NS, RECEIVED, POSTED_NS = range(6)
+POSTED, DONE, STATUS, FAILED_NS, RECEIVED, POSTED_NS, SEND_STATUS, SEND_FAILED_NS = range(8)
 """``STATUS``: of the first completion in error; ``FAILED_NS``: when that was polled, 0: no error so far;
-``POSTED_NS``: when the last operation was posted.  Times are CLOCK_MONOTONIC's."""
+``POSTED_NS``: when the last operation was posted.  Times are CLOCK_MONOTONIC's.
+
+Conversations have a thread that receives, whose end ``STATUS`` and ``FAILED_NS`` tell (an errno, or `ENDED`),
+and one that sends, with ``SEND_STATUS`` and ``SEND_FAILED_NS``; ``RECEIVED`` is how many of the peer's
+operations have been received whole."""
+
+ENDED = 9999
+"""The status of a conversation that the peer has ended in order."""
 
 ROW_WORDS = 8
 MAX_ROWS = 2048

@@ -51,14 +51,22 @@ SURVIVE = frozenset(
 )
 """Kinds in which no connection may end."""
 
-PATIENT, IMPATIENT = (17, 7), (13, 7)
+PATIENT, IMPATIENT = (17, 7), (12, 7)
 """``timeout`` and ``retry_cnt`` of connections that must not end, and of those that are to end soon: after
-8 time-outs of 67 ms."""
+8 time-outs of 34 ms."""
 
 STOPPED = (12, 3)
 """And of those to peers that are stopped for long: 4 time-outs of 34 ms."""
 
 LONG_STOPS = frozenset({"stop_long", "stop_withdraw", "adapter_stop"})
+
+VERBS = "verbs"
+TRAFFIC = {VERBS: 5, "streams": 3, "channels": 3, "datagrams": 1, "messages": 1}
+"""What the connections of a round's victims are, by weight: queue pairs of verbs; streams and datagrams of
+`softhca.sockets`; channels, and such as are not acknowledged."""
+
+VERBS_ALONE = frozenset({"memory", "forge"})
+"""Kinds that conversations do not have."""
 
 FRESH = frozenset({"end_threads", "end_interrupt", "time_namespace"})
 """Kinds whose victims are programs of their own, one in a round."""
@@ -85,8 +93,10 @@ def shape(chance: random.Random, connections: int) -> dict[str, Any]:
     }
 
 
-def round_of(seed: int, mode: str, number: int, only: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Round ``number`` of a session."""
+def round_of(
+    seed: int, mode: str, number: int, only: tuple[str, ...] = (), traffic: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Round ``number`` of a session; ``only`` such kinds, with such ``traffic``."""
     chance = random.Random(mixed(mixed(seed) ^ number))
     names = [
         name
@@ -99,7 +109,7 @@ def round_of(seed: int, mode: str, number: int, only: tuple[str, ...] = ()) -> d
     connections = chance.choice((1, 2, 8, 16) if kind in SURVIVE else (1, 2, 4))
     victims = chance.choice((2, 4)) if many else chance.choice((1, 1, 2))
     timeout, retry = PATIENT if kind in SURVIVE else STOPPED if kind in LONG_STOPS else IMPATIENT
-    return {
+    plan = {
         "number": number,
         "kind": kind,
         "victims": victims if kind not in FRESH | {"memory"} else 1,
@@ -119,6 +129,14 @@ def round_of(seed: int, mode: str, number: int, only: tuple[str, ...] = ()) -> d
         "amount": _amount(kind, chance),
         "seed": chance.getrandbits(48),
     }
+    names = [VERBS] if kind in VERBS_ALONE else list(traffic or TRAFFIC)
+    plan["traffic"] = chance.choices(names, [TRAFFIC[name] for name in names])[0]
+    plan["by_cm"] = plan["traffic"] == "streams" and chance.random() < 0.3
+    if plan["traffic"] != VERBS:
+        # Two threads each at both ends.
+        plan.update(victims=min(plan["victims"], 2), connections=min(plan["connections"], 2))
+        plan["shape"] = shape(chance, plan["connections"])
+    return plan
 
 
 def _amount(kind: str, chance: random.Random) -> int:
@@ -154,4 +172,6 @@ def storm_round(seed: int, number: int, victims: int, connections: int) -> dict[
         "amount": 1,
         "gentle": True,
         "seed": chance.getrandbits(48),
+        "traffic": VERBS,
+        "by_cm": False,
     }

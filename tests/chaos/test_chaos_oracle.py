@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from chaos_hearing import Messages, Numbered, Stream, carried
 from chaos_ledger import BYTES, MAX_ROWS, ROW_WORDS, Ledger
-from chaos_plan import KINDS, MODES, SURVIVE, round_of, storm_round
+from chaos_plan import KINDS, MODES, SURVIVE, TRAFFIC, VERBS, VERBS_ALONE, round_of, storm_round
 from chaos_script import ATOMIC, POOL_BYTES, READ, SEND, WRITE, Direction, Expectation, Shape, make_pool
 
 POOL = make_pool(1)
@@ -104,7 +105,75 @@ def test_a_plan_is_data_and_follows_from_its_seed():
             assert not KINDS[plan["kind"]][1] or mode in KINDS[plan["kind"]][1].split()
             assert plan["shape"]["window"] < plan["shape"]["slots"]
             assert plan["victims"] * plan["connections"] + 8 <= MAX_ROWS
+            assert plan["traffic"] == VERBS or plan["kind"] not in VERBS_ALONE
             found.add(plan["kind"])
-    assert found == set(KINDS)
+            found.add(plan["traffic"])
+    assert found == {*KINDS, *TRAFFIC}
+    assert round_of(5, "udp", 1, ("kill",), ("channels",))["traffic"] == "channels"
     assert set(KINDS) > SURVIVE
     assert storm_round(1, 2, 4, 64) == storm_round(1, 2, 4, 64)
+
+
+SENDS = Direction(6, Shape(slots=8, slot_bytes=300, window=4, kinds=(SEND,)))
+
+
+def sent(count: int) -> list[bytes]:
+    return [carried(SENDS.operation(n), POOL) for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("step", [1, 7, 299, 5000])
+def test_a_stream_is_right_however_it_is_cut(step):
+    data = b"".join(sent(40))
+    hearing = Stream(SENDS, POOL)
+    for start in range(0, len(data), step):
+        assert hearing.hear(data[start : start + step]) == ""
+        assert hearing.whole <= hearing.touched <= hearing.whole + 1
+    assert hearing.whole == hearing.touched == 40
+    assert hearing.hear(sent(41)[40][:1]) == ""
+    assert (hearing.whole, hearing.touched) == (40, 41)
+
+
+@pytest.mark.parametrize("place", [0, 1, 700, 3000])
+def test_a_wrong_a_lost_and_a_doubled_byte_of_a_stream_are_seen(place):
+    data = b"".join(sent(40))
+    for wrong in (
+        data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :],
+        data[:place] + data[place + 1 :],
+        data[:place] + data[place : place + 1] + data[place:],
+    ):
+        word = Stream(SENDS, POOL).hear(wrong)
+        assert word.startswith("byte ")
+        assert int(word.split()[1]) >= place
+
+
+def test_a_wrong_a_lost_and_a_doubled_message_are_seen():
+    peer = Direction(8, Shape(slots=8, slot_bytes=300, window=4))
+    numbers = [n for n in range(1, 60) if peer.operation(n).kind == SEND]
+    messages = [carried(peer.operation(n), POOL) for n in numbers]
+    hearing = Messages(peer, POOL)
+    for n, data in zip(numbers, messages, strict=True):
+        assert hearing.hear(data) == ""
+        assert hearing.whole == n
+    for wrong in (messages[1:], [messages[0], *messages], [messages[0], messages[1] + b"x"]):
+        hearing = Messages(peer, POOL)
+        assert any([hearing.hear(data) for data in wrong])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_message_that_says_its_number_may_be_lost_and_no_more(ordered):
+    messages = [Numbered.message(SENDS, n, POOL) for n in range(1, 9)]
+    hearing = Numbered(SENDS, POOL, ordered)
+    assert [hearing.hear(messages[i]) for i in (0, 2, 3, 7)] == [""] * 4
+    assert (hearing.whole, hearing.touched) == (4, 8)
+    assert "twice" in hearing.hear(messages[2])
+    late = hearing.hear(messages[4])
+    assert ("behind" in late) == ordered
+    changed = bytearray(messages[5])
+    for place in (0, 7, 8, 15, 16, len(changed) - 1):
+        changed[place] ^= 4
+        assert hearing.hear(bytes(changed))
+        changed[place] ^= 4
+    assert hearing.hear(messages[5][:-1])
+    assert hearing.hear(b"short")
+    other = Direction(7, SENDS.shape)
+    assert hearing.hear(Numbered.message(other, 6, POOL)), "another conversation's"

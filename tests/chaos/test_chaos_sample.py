@@ -21,6 +21,9 @@ ROUNDS = {
 }
 
 
+TRAFFIC = ("verbs", "streams", "channels")
+
+
 @pytest.mark.parametrize("mode", list(ROUNDS))
 def test_a_sample_finds_nothing(mode, tmp_path):
     report, failed = tmp_path / "report.json", tmp_path / "failed.json"
@@ -33,12 +36,14 @@ def test_a_sample_finds_nothing(mode, tmp_path):
             mode,
             "--kind",
             *ROUNDS[mode],
+            "--traffic",
+            *TRAFFIC,
             "--seed",
             "11",
             "--rounds",
-            "4",
+            "6",
             "--seconds",
-            "10",
+            "12",
             "--few",
             "--json",
             str(report),
@@ -55,3 +60,4 @@ def test_a_sample_finds_nothing(mode, tmp_path):
     figures = json.loads(report.read_text())["modes"][mode]
     assert figures["rounds"] >= 1
     assert figures["operations"] > 0
+    assert set(figures["told"]) <= set(TRAFFIC)
