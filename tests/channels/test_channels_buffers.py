@@ -203,7 +203,7 @@ def test_more_names_than_there_is_room_to_tell_wait(pair: Pair, later: Later) ->
     ],
 )
 def test_who_refuses_is_told_from_who_has_died(pair: Pair, status: int, kind: type[ChannelError]) -> None:
-    """An adapter process answers for a killed program until it knows: its memory is gone, nothing is refused."""
+    """An adapter process answers for a killed program until it knows; its memory is gone, nobody refuses."""
     client, server = pair
     client.share("box", bytearray(8), "rw")
     remote = server.remote("box")
