@@ -68,7 +68,7 @@ SANITIZERS = {
 }
 ROOMS = (
     "machine", "memory", "wire", "queues", "transport", "management", "adapter", "fabric", "links", "driver",
-    "runtime", "channels", "sockets", "storage",
+    "runtime", "mailbox", "channels", "sockets", "storage",
 )  # fmt: skip
 STRESS_SEEDS = "1..3"
 
@@ -116,7 +116,6 @@ def steps(kind: str) -> list[Step]:
         *(Step(room, [*suite, f"tests/{room}", *unfit]) for room in ROOMS),
         Step("verbs", [*suite, "tests/verbs/suite", "tests/verbs/test_verbs_threads.py",
                        "tests/verbs/test_verbs_stress.py", "tests/verbs/test_verbs_mr.py", *unfit]),
-        Step("mailbox", [*suite, "tests/mailbox", *unfit]),
         Step("thread stress", stress),
     ]  # fmt: skip
     if kind == "asan":
