@@ -92,6 +92,7 @@ class Actor(Inside, Talking):
 
     def order_open(self, devices_text: str, mode: str) -> dict[str, Any]:
         """Open the device."""
+        self.warm_up()
         os.environ.update(SOFTHCA_DEVICES=devices_text, SOFTHCA_ADAPTER=mode)  # sockets know no other
         registry.names()
         self.driver = registry.open_device(NAME)

@@ -66,8 +66,9 @@ class Company:
     def meet(
         self, peer: Process, group: int, kind: str, how: dict[str, Any], rows: tuple[list[int], list[int]],
         seeds: list[int], shape: dict[str, Any], rest_s: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Conversations between the hub (``rows[0]``) and ``peer`` (``rows[1]``) begin."""
+    ) -> list[dict[str, int]]:  # fmt: skip
+        """Conversations between the hub (``rows[0]``) and ``peer`` (``rows[1]``) begin; what a forger would
+        like to know of the hub's ends."""
         count = len(seeds)
         ends = (self.hub, peer)
         met = [
@@ -89,11 +90,12 @@ class Company:
             peer.ask("approach", MEET_S, group=group, name=met[0]["name"], count=count)
         for side, process in enumerate(ends):
             process.tell("settle", group=group, shape=shape, rows=rows[side], seeds=seeds, names=names[side])
-        for process in ends:
-            process.hear("settle", MEET_S)
+        targets: list[dict[str, int]] = self.hub.hear("settle", MEET_S)["targets"]
+        peer.hear("settle", MEET_S)
         for process in ends:
             process.ask("talk", group=group, rest_s=rest_s)
         self.figures.connects += count
+        return targets
 
     def meet_bystander(self) -> None:
         """Those that go on for the whole session."""
@@ -115,7 +117,9 @@ class Company:
             lives = plan["kind"] in SURVIVE
             how = patience(plan["traffic"], lives, plan["by_cm"])
             rows = (victim.hub_rows, victim.rows)
-            self.meet(victim.process, victim.group, plan["traffic"], how, rows, victim.seeds, plan["shape"])
+            victim.targets = self.meet(
+                victim.process, victim.group, plan["traffic"], how, rows, victim.seeds, plan["shape"]
+            )
 
     # How they are judged
 

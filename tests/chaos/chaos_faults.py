@@ -225,8 +225,15 @@ class Faults:
     def _do_forge(self, plan: dict[str, Any], victim: Victim) -> None:
         source = self.address(STRANGER + 1)
         target = self.address(self.hub.number)
+        known = victim.targets if victim.traffic != VERBS else self._known(victim)
+        self.attack(lambda: chaos_attacks.forge(source, target, known, FORGE_RATE, ATTACK_S, plan["seed"]))
+        time.sleep(ATTACK_S)
+
+    @staticmethod
+    def _known(victim: Victim) -> list[dict[str, Any]]:
+        """What a forger knows of the hub's queue pairs."""
         made = victim.hub_made
-        known = [
+        return [
             {
                 "qpn": qpn,
                 "psn": psn,
@@ -237,8 +244,6 @@ class Faults:
             }
             for qpn, psn, va in zip(made["qpns"], victim.psns, made["vas"], strict=True)
         ]
-        self.attack(lambda: chaos_attacks.forge(source, target, known, FORGE_RATE, ATTACK_S, plan["seed"]))
-        time.sleep(ATTACK_S)
 
     def _do_mad_client(self, plan: dict[str, Any], victim: Victim) -> None:
         path = self.hub_opened["path"]

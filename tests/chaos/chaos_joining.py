@@ -33,6 +33,8 @@ class Victim:
     made: dict[str, Any] = field(default_factory=dict)
     hub_made: dict[str, Any] = field(default_factory=dict)
     opened: dict[str, Any] = field(default_factory=dict)
+    targets: list[dict[str, int]] = field(default_factory=list)
+    """What a forger knows of the hub's ends of its conversations."""
     hurt_ns: int = 0
 
     @property

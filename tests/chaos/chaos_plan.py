@@ -65,8 +65,8 @@ TRAFFIC = {VERBS: 5, "streams": 3, "channels": 3, "datagrams": 1, "messages": 1}
 """What the connections of a round's victims are, by weight: queue pairs of verbs; streams and datagrams of
 `softhca.sockets`; channels, and such as are not acknowledged."""
 
-VERBS_ALONE = frozenset({"memory", "forge"})
-"""Kinds that conversations do not have."""
+VERBS_ALONE = frozenset({"memory"})
+"""Kinds that conversations do not have; nor have datagrams `forge`."""
 
 FRESH = frozenset({"end_threads", "end_interrupt", "time_namespace"})
 """Kinds whose victims are programs of their own, one in a round."""
@@ -130,6 +130,8 @@ def round_of(
         "seed": chance.getrandbits(48),
     }
     names = [VERBS] if kind in VERBS_ALONE else list(traffic or TRAFFIC)
+    if kind == "forge":
+        names = [name for name in names if name != "datagrams"] or [VERBS]
     plan["traffic"] = chance.choices(names, [TRAFFIC[name] for name in names])[0]
     plan["by_cm"] = plan["traffic"] == "streams" and chance.random() < 0.3
     if plan["traffic"] != VERBS:

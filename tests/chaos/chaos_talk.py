@@ -43,6 +43,7 @@ from chaos_script import (
 
 from softhca import sockets
 from softhca.channels import Channel, ChannelEnded
+from softhca.verbs.enums import IBV_QP_RQ_PSN
 
 CLOSE_S = 25.0
 """By when a close has returned, and with it all calls of others: longer than any of them lingers."""
@@ -188,6 +189,15 @@ class Talk:
         """In a forked child: whether it is refused."""
         raise NotImplementedError
 
+    def targets(self) -> list[dict[str, int]]:
+        """What a forger who knows all knows of this end."""
+        return []
+
+
+def _target(qp: Any, va: int, rkey: int) -> dict[str, int]:
+    psn = qp.query(IBV_QP_RQ_PSN)[0].rq_psn
+    return {"qpn": qp.qp_num, "psn": psn, "va": va, "rkey": rkey, "lkey": rkey, "private": va}
+
 
 def _wiped(data: bytes, call: Any) -> None:
     """Give ``call`` memory that changes as soon as it has returned."""
@@ -235,6 +245,11 @@ class StreamTalk(Talk):
             count = self.socket.recv_into(self.buffer)
             data = self.held = self.buffer[:count]
         return self.hearing.hear(data) if data else None
+
+    def targets(self) -> list[dict[str, int]]:
+        stream = self.socket.stream
+        offer = stream.offer()
+        return [_target(stream._cmid._qp, offer.address, offer.rkey)]
 
     def shut(self) -> None:
         self.socket.close()
@@ -297,6 +312,14 @@ class MessageTalk(Talk):
     def receive(self) -> str | None:
         return str(self.hearing.hear(self.channel.recv()))
 
+    def targets(self) -> list[dict[str, int]]:
+        ends = self.channel._endpoint.wire.qp, self.channel._link.wire.qp
+        return [_target(qp, *self.granted()) for qp in ends]
+
+    def granted(self) -> tuple[int, int]:
+        """Address and R_Key of what the peer may write to."""
+        return 0, 0
+
     def shut(self) -> None:
         self.channel.close()
 
@@ -326,7 +349,7 @@ class ChannelTalk(MessageTalk):
         self.readable = Expectation(self.peer, self.sent, self.pool).readable
         self._view = memoryview(self.mapping)
         self._shared = self._view[GUARD_BYTES : GUARD_BYTES + length]
-        made.share("box", self._shared, "rwa")
+        self.box = made.share("box", self._shared, "rwa")
 
     def prepare(self) -> None:
         self.remote = self.channel.remote("box")
@@ -347,6 +370,9 @@ class ChannelTalk(MessageTalk):
             if count != self.atomics:
                 self._tell(f"atomic {n} found {count}, not {self.atomics}")
             self.atomics += 1
+
+    def granted(self) -> tuple[int, int]:
+        return self.box.mr.buf, self.box.mr.rkey
 
     def _granted(self) -> bytes:
         return self.mapping[GUARD_BYTES : GUARD_BYTES + self.shape.granted_bytes]

@@ -144,14 +144,15 @@ class Talking:
 
     def order_settle(
         self, group: int, shape: dict[str, Any], rows: list[int], seeds: list[int], names: list[Any]
-    ) -> None:
-        """Wait until all are there; the conversations are made."""
+    ) -> dict[str, Any]:
+        """Wait until all are there; the conversations are made, and forgers told of them."""
         party = self.parties[group]
         end = time.monotonic() + JOIN_S
         while not party.joined and time.monotonic() < end:
             self.step()
         party.make(self, Shape(**{**shape, "kinds": tuple(shape["kinds"])}), rows, seeds)
         party.settle(names)
+        return {"targets": [target for talk in party.talks for target in talk.targets()]}
 
     def order_talk(self, group: int, rest_s: float) -> None:
         """Begin to send and to receive."""
