@@ -70,6 +70,7 @@ WARM = {
     "adapter": "admission timers",
     "driver": "poll_back_off",
     "fabric.switching": "arbitration credits end_node events packet port switch transmit_queues",
+    "queues": "codec control",
     "runtime": "doorbell_batching processor sleeper",
     "transport": "retry xrc",
 }

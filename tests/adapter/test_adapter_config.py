@@ -9,7 +9,7 @@ from softhca.adapter.config import NATIVE, AdapterConfig, native_gid
 from softhca.adapter.port import Port, pkeys_match
 from softhca.adapter.resources import Kind, Numbers, ResourceTable, limits_of
 from softhca.queues import qp_attributes
-from softhca.queues.control import encode_fields
+from softhca.queues.codec import encode_fields
 from softhca.queues.control_fields import DEVICE_ATTRIBUTES, PORT_ATTRIBUTES, QP_ATTRIBUTES
 from softhca.testing.addressing import gid
 from softhca.testing.ends import End, connect

@@ -5,6 +5,7 @@ import errno
 import pytest
 from refused_attributes import COMMANDS, MODIFY
 
+from softhca.adapter import commands
 from softhca.driver.errors import DriverError
 from softhca.queues import control_fields as control
 from softhca.testing.ends import RC, End
@@ -44,12 +45,8 @@ def test_commands_name_the_attribute_and_the_rule(end, command, fields, number, 
 
 
 def test_what_an_adapter_writes_is_shown_on_one_line(end, monkeypatch):
-    send = end.node.adapter.hosts[1].replies.send
-
-    def spoilt(tag, command, code=0, values=None, reason=""):
-        return send(tag, command, code, values, reason and "first\nsecond\x1b[2J")
-
-    monkeypatch.setattr(end.node.adapter.hosts[1].replies, "send", spoilt)
+    refusal = errno.EINVAL, {}, "first\nsecond\x1b[2J"
+    monkeypatch.setattr(commands, "execute", lambda *asked: refusal)
     with pytest.raises(DriverError) as error:
         end.device.dealloc_pd(99)
     assert error.value.message == "DEALLOC_PD: first?second?[2J"

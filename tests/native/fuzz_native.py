@@ -19,7 +19,7 @@ from typing import Any
 
 from softhca.native import build
 from softhca.queues import layout
-from softhca.queues.control import encode_fields
+from softhca.queues.codec import encode_fields
 from softhca.queues.control_fields import CM_REQUEST, COMMANDS
 from softhca.queues.handshake import MESSAGES
 from softhca.queues.header import header

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from softhca.machine import primitives
 from softhca.memory.host import HostMemory
 from softhca.queues import control_fields as fields
+from softhca.queues.codec import codec_of, decode_fields, encode_fields
 from softhca.queues.control import (
     COMMAND_BYTES,
     COMMAND_ENTRIES,
@@ -19,11 +20,9 @@ from softhca.queues.control import (
     Event,
     decode_command,
     decode_event,
-    decode_fields,
     decode_reply,
     encode_command,
     encode_event,
-    encode_fields,
     encode_reply,
 )
 
@@ -118,6 +117,7 @@ def test_the_bytes_of_a_command_a_reply_and_an_event():
 @pytest.mark.parametrize(("command", "values"), [
     (fields.DETACH_ARENA, {"slot": 1 << 32}), (fields.DETACH_ARENA, {"slot": -1}),
     (fields.DETACH_ARENA, {"slot": "one"}), (fields.DETACH_ARENA, {"page": 1}),
+    (fields.DETACH_ARENA, {"slot": 1, "page": None}), (fields.DETACH_ARENA, {"page": 1, "slot": None}),
     (fields.ATTACH_MCAST, {"gid": bytes(15)}), (fields.ATTACH_MCAST, {"gid": bytes(17)}),
     (fields.REG_MR, {"frames": [(1, 2, 3)]}), (fields.REG_MR, {"frames": [1]}),
     (fields.REG_MR, {"frames": [(1, 1 << 32)]}),
@@ -125,6 +125,14 @@ def test_the_bytes_of_a_command_a_reply_and_an_event():
 def test_values_that_do_not_belong_are_refused(command, values):
     with fails(errno.EINVAL):
         encode_command(command, 0, values)
+
+
+def test_a_codec_is_made_once_and_takes_what_has_a_gids_bytes():
+    listed = fields.COMMANDS[fields.ATTACH_MCAST][1]
+    assert codec_of(listed) is codec_of(listed)
+    for gid in (bytes(range(16)), bytearray(range(16)), memoryview(bytes(range(16))), list(range(16))):
+        assert decode_fields(listed, encode_fields(listed, {"gid": gid}))["gid"] == bytes(range(16))
+    assert decode_fields(listed, encode_fields(listed, {"gid": None, "lid": False}))["gid"] == bytes(16)
 
 
 def test_an_unknown_command_is_refused_on_both_sides():

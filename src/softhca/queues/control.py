@@ -13,15 +13,15 @@ events come together, but none is lost.
 from __future__ import annotations
 
 import errno
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
+
+import cython
 
 from softhca.machine.primitives import address_of
 from softhca.memory.arenas import AddressMap
-from softhca.queues.control_fields import COMMANDS, REASON_BYTES, Fields
+from softhca.queues.codec import Values, codec_of
+from softhca.queues.control_fields import COMMANDS, REASON_BYTES
 from softhca.queues.layout import (
     COMMAND_BODY_BYTES,
     COMMAND_BYTES,
@@ -40,17 +40,9 @@ from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 _COMMAND = COMMAND_HEADER.packing()
 _REPLY = REPLY_HEADER.packing()
 _EVENT = EVENT.packing()
-_COUNT = struct.Struct("<I")
-_RUN = struct.Struct("<II")
-_NUMBERS = {"u8": struct.Struct("<B"), "u16": struct.Struct("<H"), "u32": struct.Struct("<I"),
-            "u64": struct.Struct("<Q")}
-_GID_BYTES = 16
-
-Values = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A command as the adapter takes it.  ``errno`` ≠ 0: it is malformed, has no fields, and wants just
     this reply, with this ``reason``."""
 
@@ -61,8 +53,7 @@ class Command:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """A reply as the host takes it; ``fields`` is empty where ``errno`` is not 0, and ``reason`` says why."""
 
     tag: int
@@ -80,125 +71,12 @@ class Event(NamedTuple):
     extra: int = 0
 
 
-@lru_cache(maxsize=256)
-def _plan_of(fields: Fields) -> tuple[frozenset[str], tuple[tuple[Fields, struct.Struct | None], ...]]:
-    """The names of ``fields``, and the fields cut into runs of numbers that go together (with how they are
-    packed) and single ones."""
-    runs: list[tuple[Fields, struct.Struct | None]] = []
-    follows = False
-    for field in fields:
-        if field[1] not in _NUMBERS:
-            runs.append(((field,), None))
-            follows = False
-            continue
-        run = (*runs.pop()[0], field) if follows else (field,)
-        runs.append((run, struct.Struct("<" + "".join(_NUMBERS[kind].format[1:] for _, kind in run))))
-        follows = True
-    return frozenset(name for name, _ in fields), tuple(runs)
-
-
-def encode_fields(fields: Fields, values: Mapping[str, Any]) -> bytes:
-    """Values by name, in the order of ``fields``; OSError EINVAL for a name or a value that does not belong
-    there."""
-    names, runs = _plan_of(fields)
-    unknown = values.keys() - names
-    if unknown:
-        raise OSError(errno.EINVAL, f"unknown fields {sorted(unknown)}")
-    parts = []
-    for run, numbers in runs:
-        try:
-            if numbers is not None:
-                parts.append(numbers.pack(*[values.get(name) or 0 for name, _ in run]))
-                continue
-        except (struct.error, TypeError, ValueError):
-            pass  # one by one, to find which it is
-        for name, kind in run:
-            try:
-                parts.append(_encode(kind, values.get(name)))
-            except (struct.error, TypeError, ValueError) as error:
-                raise OSError(errno.EINVAL, f"field {name}: {error}") from None
-    return b"".join(parts)
-
-
-def _encode(kind: str, value: Any) -> bytes:
-    """One field; ``None`` is 0 or empty."""
-    if kind in _NUMBERS:
-        return _NUMBERS[kind].pack(value or 0)
-    if kind == "gid":
-        gid = bytes(value or _GID_BYTES)
-        if len(gid) != _GID_BYTES:
-            raise ValueError(f"a GID has {_GID_BYTES} bytes, not {len(gid)}")
-        return gid
-    if kind == "bytes":
-        data = bytes(value or b"")
-        return _COUNT.pack(len(data)) + data
-    if kind == "runs":
-        runs = value or ()
-        return _COUNT.pack(len(runs)) + b"".join(_RUN.pack(first, count) for first, count in runs)
-    counters = value or ()
-    names = [name.encode("ascii") for name, _ in counters]
-    return _COUNT.pack(len(names)) + b"".join(
-        _NUMBERS["u8"].pack(len(name)) + name + _NUMBERS["u64"].pack(number)
-        for name, (_, number) in zip(names, counters, strict=True))
-
-
-def decode_fields(fields: Fields, data: bytes) -> Values:
-    """Values by name; OSError EINVAL where ``data`` is shorter or longer than its fields say."""
-    values: Values = {}
-    offset = 0
-    try:
-        for run, numbers in _plan_of(fields)[1]:
-            name = run[0][0]
-            if numbers is not None and numbers.size <= len(data) - offset:
-                found = numbers.unpack_from(data, offset)
-                values.update(zip([name for name, _ in run], found, strict=True))
-                offset += numbers.size
-                continue
-            for name, kind in run:
-                values[name], offset = _decode(kind, data, offset)
-    except (struct.error, UnicodeDecodeError) as error:
-        raise OSError(errno.EINVAL, f"field {name}: {error}") from None
-    if offset != len(data):
-        raise OSError(errno.EINVAL, f"{len(data) - offset} bytes follow the last field")
-    return values
-
-
-def _decode(kind: str, data: bytes, offset: int) -> tuple[Any, int]:
-    """One field and the offset behind it; struct.error where data end before."""
-    if kind in _NUMBERS:
-        return _NUMBERS[kind].unpack_from(data, offset)[0], offset + _NUMBERS[kind].size
-    if kind == "gid":
-        return _slice(data, offset, _GID_BYTES), offset + _GID_BYTES
-    (count,) = _COUNT.unpack_from(data, offset)
-    offset += _COUNT.size
-    if kind == "bytes":
-        return _slice(data, offset, count), offset + count
-    if kind == "runs":
-        runs = list(_RUN.iter_unpack(_slice(data, offset, count * _RUN.size)))
-        return runs, offset + count * _RUN.size
-    counters = []
-    for _ in range(count):
-        (length,) = _NUMBERS["u8"].unpack_from(data, offset)
-        name = _slice(data, offset + 1, length).decode("ascii")
-        (number,) = _NUMBERS["u64"].unpack_from(data, offset + 1 + length)
-        counters.append((name, number))
-        offset += 1 + length + 8
-    return counters, offset
-
-
-def _slice(data: bytes, offset: int, count: int) -> bytes:
-    """Exactly ``count`` bytes; struct.error where there are fewer."""
-    if count > len(data) - offset:
-        raise struct.error(f"{count} bytes wanted, {len(data) - offset} left")
-    return data[offset:offset + count]
-
-
 def encode_command(command: int, tag: int, values: Mapping[str, Any]) -> bytes:
     """A command; OSError EOPNOTSUPP for an unknown one, EINVAL for fields that it does not have, E2BIG if
     too long."""
     if command not in COMMANDS:
         raise OSError(errno.EOPNOTSUPP, f"there is no command {command}")
-    body = encode_fields(COMMANDS[command][1], values)
+    body = codec_of(COMMANDS[command][1]).encode(values)
     if _COMMAND.size + len(body) > COMMAND_BYTES:
         raise OSError(errno.E2BIG, f"{COMMANDS[command][0]}: {len(body)} bytes do not fit the command ring")
     return _COMMAND.pack(command, 0, tag, len(body), 0) + body
@@ -214,7 +92,7 @@ def decode_command(data: bytes) -> Command:
     if zero or reserved or length != len(data) - _COMMAND.size:
         return Command(command, tag, {}, errno.EINVAL, "the header is malformed")
     try:
-        return Command(command, tag, decode_fields(COMMANDS[command][1], data[_COMMAND.size:]))
+        return Command(command, tag, codec_of(COMMANDS[command][1]).decode(data[_COMMAND.size:]))
     except OSError as error:
         return Command(command, tag, {}, error.errno or errno.EINVAL, error.strerror or "")
 
@@ -226,7 +104,7 @@ def encode_reply(
     OSError EINVAL, E2BIG as ``encode_command``."""
     body = reason.encode("utf-8", "replace")[:REASON_BYTES]
     if code == 0:
-        body = encode_fields(COMMANDS[command][2], values or {})
+        body = codec_of(COMMANDS[command][2]).encode(values or {})
     if _REPLY.size + len(body) > REPLY_BYTES:
         raise OSError(errno.E2BIG, f"a reply of {len(body)} bytes does not fit the reply ring")
     return _REPLY.pack(tag, command & 0xFFFF, code, len(body), 0) + body
@@ -242,7 +120,7 @@ def decode_reply(data: bytes) -> Reply:
         raise OSError(errno.EINVAL, "a reply is malformed")
     if code:
         return Reply(tag, command, code, {}, data[_REPLY.size:].decode("utf-8", "ignore"))
-    return Reply(tag, command, 0, decode_fields(COMMANDS[command][2], data[_REPLY.size:]))
+    return Reply(tag, command, 0, codec_of(COMMANDS[command][2]).decode(data[_REPLY.size:]))
 
 
 def encode_event(event: Event) -> bytes:
@@ -278,7 +156,7 @@ class MessageRing:
 
     def _pull(self) -> bytes | None:
         """Receive; None where there is nothing (or the ring is broken)."""
-        n = self.consumer.take(self._address, self._longest_bytes)
+        n: cython.longlong = self.consumer.take(self._address, self._longest_bytes)
         if n <= 0:
             return None
         self.consumer.release(1)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from softhca.memory.runs import numbers_of
-from softhca.queues.control import ControlRings, Values, decode_fields, encode_fields
+from softhca.queues.codec import Values, decode_fields, encode_fields
+from softhca.queues.control import ControlRings
 from softhca.queues.control_fields import Fields
 from softhca.queues.doorbells import plan as doorbell_pages
 from softhca.queues.layout import (

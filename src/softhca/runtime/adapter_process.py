@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import softhca
-from softhca.queues.control import Values
+from softhca.queues.codec import Values
 from softhca.queues.handshake import READY, decode_answer, encode_request
 from softhca.runtime import listening_name, messages
 from softhca.runtime.specification import DeviceSpecification, resolve

@@ -27,7 +27,7 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 from softhca.adapter import device_memory
-from softhca.queues.control import Values
+from softhca.queues.codec import Values
 from softhca.queues.handshake import (
     ATTACH,
     CHANNEL,

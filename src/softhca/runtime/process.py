@@ -27,7 +27,7 @@ from softhca.driver.poll_back_off import SLEEP, YIELD, PollBackOff
 from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.memory.host import HostMemory
 from softhca.memory.runs import runs_of
-from softhca.queues.control import Values
+from softhca.queues.codec import Values
 from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, MEMORY, RESOURCES
 from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime import adapter_process, fork, messages
