@@ -8,8 +8,10 @@ their states with what events say.  ``docs/connections.md`` has the order of bot
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -194,7 +196,7 @@ class CmChannel:
         self.port = port
         self.entries = entries
         self._ring = EntryRing(
-            self._session, entries, CM_ENTRY_BYTES, _event, "the connection channel", self._taken
+            self._session, entries, CM_ENTRY_BYTES, CmEntry, "the connection channel", self._taken
         )
         try:
             self.number: int = self._session.call(control.OPEN_CM, port_num=port, **self._ring.fields)["cm"]
@@ -341,47 +343,66 @@ def _alternate_fields(alternate: CmAlternatePath) -> dict[str, object]:
     return {"dgid": given.pop("gid"), "dlid": given.pop("lid"), **given}
 
 
-_ALTERNATE_FIELDS = [each.name for each in fields(CmAlternatePath) if not each.name.endswith("gid")]
+def _places(names: Iterable[str]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """What takes fields out of an entry's header, by their names."""
+    return itemgetter(*map(_NAMES.index, names))
+
+
 _PATH_FIELDS = [each.name for each in fields(CmPath) if each.name in _NAMES]
 _QUEUE_PAIR_FIELDS = [each.name for each in fields(CmQueuePair) if each.name not in ("srq", "flow_control")]
-_PATH_OF, _QUEUE_PAIR_OF = (
-    itemgetter(*map(_NAMES.index, names)) for names in (_PATH_FIELDS, _QUEUE_PAIR_FIELDS)
+_ALTERNATE_FIELDS = [each.name for each in fields(CmAlternatePath) if not each.name.endswith("gid")]
+_EVENT_FIELDS = [each.name for each in fields(CmEvent) if each.name in _NAMES]
+_PATH_OF, _QUEUE_PAIR_OF, _EVENT_OF = map(_places, (_PATH_FIELDS, _QUEUE_PAIR_FIELDS, _EVENT_FIELDS))
+_FLAGS_OF = _places(("srq", "flow_control"))
+_ALTERNATE_OF = _places(f"alternate_{name}" for name in _ALTERNATE_FIELDS)
+_GID_OF, _OWN_GID_OF, _ALTERNATE_GID_OF, _ALTERNATE_OWN_GID_OF = (
+    _places((f"{name}_prefix", f"{name}_interface"))
+    for name in ("gid", "own_gid", "alternate_gid", "alternate_own_gid")
 )
+_PRIVATE_BYTES = _NAMES.index("private_bytes")
+_GID = struct.Struct(">QQ")
 
 
-def _event(entry: bytes) -> CmEvent:
-    read = _HEADER.unpack_from(entry)
-    values = dict(zip(_NAMES, read, strict=True))
-    start = _HEADER.size
-    return CmEvent(
-        kind=values["kind"],
-        id=values["id"],
-        listener=values["listener"],
-        status=values["status"],
-        service_id=values["service_id"],
-        remote_ca_guid=values["remote_ca_guid"],
-        own_gid=_gid(values, "own_gid"),
-        path=CmPath(gid=_gid(values, "gid"), **dict(zip(_PATH_FIELDS, _PATH_OF(read), strict=True))),
-        queue_pair=CmQueuePair(
-            **dict(zip(_QUEUE_PAIR_FIELDS, _QUEUE_PAIR_OF(read), strict=True)),
-            srq=bool(values["srq"]),
-            flow_control=bool(values["flow_control"]),
-        ),
-        pkey=values["pkey"],
-        qkey=values["qkey"],
-        private_data=entry[start : start + values["private_bytes"]],
-        alternate=_alternate(values),
-        failover=values["failover"],
-    )
+class CmEntry(CmEvent):
+    """An event as its entry says it.  What all events have is there at once, not attribute by attribute as
+    frozen dataclasses make theirs; the rest, of which a program needs something in few kinds of events, when
+    it is asked for.
+    """
 
+    _read: tuple[int, ...]
 
-def _alternate(values: dict[str, int]) -> CmAlternatePath | None:
-    gid = _gid(values, "alternate_gid")
-    if not any(gid) and not values["alternate_lid"]:
-        return None
-    named = {name: values[f"alternate_{name}"] for name in _ALTERNATE_FIELDS}
-    return CmAlternatePath(own_gid=_gid(values, "alternate_own_gid"), gid=gid, **named)
+    def __init__(self, entry: bytes) -> None:
+        read = _HEADER.unpack_from(entry)
+        values = self.__dict__
+        values.update(zip(_EVENT_FIELDS, _EVENT_OF(read), strict=True))
+        values["private_data"] = entry[_HEADER.size : _HEADER.size + read[_PRIVATE_BYTES]]
+        values["_read"] = read
 
+    @cached_property
+    def own_gid(self) -> bytes:
+        """See `CmEvent`, as of the others."""
+        return _GID.pack(*_OWN_GID_OF(self._read))
 
-def _gid(values: dict[str, int], name: str) -> bytes:
-    return values[f"{name}_prefix"].to_bytes(8, "big") + values[f"{name}_interface"].to_bytes(8, "big")
+    @cached_property
+    def path(self) -> CmPath:
+        """The way to the peer."""
+        read = self._read
+        return CmPath(gid=_GID.pack(*_GID_OF(read)), **dict(zip(_PATH_FIELDS, _PATH_OF(read), strict=True)))
+
+    @cached_property
+    def queue_pair(self) -> CmQueuePair:
+        """The peer's end."""
+        read = self._read
+        srq, flow_control = map(bool, _FLAGS_OF(read))
+        named = dict(zip(_QUEUE_PAIR_FIELDS, _QUEUE_PAIR_OF(read), strict=True))
+        return CmQueuePair(**named, srq=srq, flow_control=flow_control)
+
+    @cached_property
+    def alternate(self) -> CmAlternatePath | None:
+        """The path that is named besides."""
+        read = self._read
+        gid = _GID.pack(*_ALTERNATE_GID_OF(read))
+        named = dict(zip(_ALTERNATE_FIELDS, _ALTERNATE_OF(read), strict=True))
+        if not any(gid) and not named["lid"]:
+            return None
+        return CmAlternatePath(own_gid=_GID.pack(*_ALTERNATE_OWN_GID_OF(read)), gid=gid, **named)
