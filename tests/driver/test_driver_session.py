@@ -41,6 +41,7 @@ def test_replies_of_commands_that_were_given_up_are_nobodys(driver):
     channel.replies.send(4711, control.ALLOC_PD, 0, {"pd": 666})
     assert alloc(driver) == 1
     assert alloc(driver) == 2
+    assert not driver.session._awaited
 
 
 def test_a_command_within_another_one_takes_both_replies(driver):

@@ -54,7 +54,13 @@ class Session(Liveness):
         """As `Liveness.check`; first checks that this process owns the session and that the adapter lives."""
         if not self.dead and os.getpid() != self.pid:
             self.inherited()
-        if not self.dead and not self.channel.alive:
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        """As `check`, within a call."""
+        if not self.dead and self.channel.alive:
+            return
+        if not self.dead:
             self.dead = "the adapter is gone"
             self.gone = self.lost = True
         Liveness.check(self)
@@ -68,14 +74,17 @@ class Session(Liveness):
         answer.
         """
         self.check()  # before the lock: a forked child may have inherited it locked for ever
+        channel = self.channel
         with self.lock:
-            self.check()
+            self._check_alive()
             tag = next(self._tags) & 0xFFFFFFFF
             self._awaited[tag] = None
             try:
-                self.channel.commands.send(command, tag, fields)
-                self.channel.kick()
-                reply = self._reply(tag)
+                channel.commands.send(command, tag, fields)
+                channel.kick()
+                reply = channel.replies.take()  # of an adapter in this process it is there already
+                if reply is None or reply.tag != tag:
+                    reply = self._reply(tag, reply)
             except OSError as error:
                 raise refusal(error, COMMANDS[command][0]) from None
             finally:
@@ -85,15 +94,18 @@ class Session(Liveness):
             if not reply.reason:
                 raise DriverError(reply.errno, f"{name} was refused: {os.strerror(reply.errno)}")
             raise DriverError(reply.errno, f"{name}: {_printable(reply.reason)}")
-        return dict(reply.fields)
+        answered: dict[str, Any] = reply.fields
+        return answered
 
     def closing(self) -> None:
         """The device is being closed: wait less long for an adapter that does not answer."""
         self.limit_s = CLOSING_LIMIT_S
 
-    def _reply(self, tag: int) -> Any:
+    def _reply(self, tag: int, other: Any) -> Any:
+        """Wait for the reply to ``tag``; ``other`` is one to another command, or None."""
         replies = self.channel.replies
         waited_s = 0.0
+        self._keep(other)
 
         def ready() -> bool:
             return replies.count() > 0 or self._awaited[tag] is not None or bool(self.dead)
@@ -108,9 +120,13 @@ class Session(Liveness):
             reply = replies.take()
             if reply is None:
                 self._no_reply()
-            elif reply.tag in self._awaited:  # else its command was given up
-                self._awaited[reply.tag] = reply
+            self._keep(reply)
         return self._awaited[tag]
+
+    def _keep(self, reply: Any) -> None:
+        """Keep a reply for the call that waits for it, unless its command was given up."""
+        if reply is not None and reply.tag in self._awaited:
+            self._awaited[reply.tag] = reply
 
     def _no_reply(self) -> None:
         """No reply has come in time: OSError EIO, and no further command is possible."""
