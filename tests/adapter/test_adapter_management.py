@@ -54,12 +54,15 @@ class Asker:
             values |= {"slid": self.peer.lid, "dlid": port.lid, "has_grh": False}
         return Route(**{**values, **changes})
 
-    def packet(self, mad, qpn=1, qkey=c.GENERAL_QKEY, pkey=0xFFFF, vl=None, port_number=1, **changes):
+    def packet(
+        self, mad, qpn=1, qkey=c.GENERAL_QKEY, pkey=0xFFFF, vl=None, port_number=1, source_qp=SOURCE_QP,
+        **changes,
+    ):  # fmt: skip
         data = mad if isinstance(mad, bytes) else mad.encode()
         bth = Bth(opcode=UD_SEND_ONLY, pkey=pkey, dest_qp=qpn, psn=77)
         route = self.route(port_number, **changes)
         lane = (15 if qpn == 0 else 0) if vl is None else vl
-        packet = assemble(route, bth, (Deth(qkey=qkey, source_qp=SOURCE_QP),), data, lane)
+        packet = assemble(route, bth, (Deth(qkey=qkey, source_qp=source_qp),), data, lane)
         return packet.encode() if self.native else packet.transport.encode()
 
     def exchange(self, mad, port_number=1, **how):
@@ -399,6 +402,17 @@ def test_a_way_to_a_peer_is_laid_out_once(asker, monkeypatch):
     for level in range(MAX_ROUTES + 5):
         flow._route_to(Address(1, gid=asker.peer.gid, lid=asker.peer.lid, traffic_class=level))
     assert len(flow._routes) <= MAX_ROUTES
+
+
+@every_link
+def test_where_datagrams_come_from_is_remembered_for_so_many(asker, link):
+    """Each answer goes to the queue pair that has asked, also when others have meanwhile."""
+    flow = asker.node.adapter.ports[0].management[1]
+    for source_qp in (*range(2, MAX_ROUTES + 10), 2, 2):
+        (sent,) = asker.exchange(CPI, source_qp=source_qp)
+        _, bth, _, _ = answered(sent)
+        assert bth.dest_qp == source_qp
+        assert len(flow._sources) <= MAX_ROUTES
 
 
 @native

@@ -514,10 +514,15 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
 def _of_connections(name: str) -> Handler:
     """The handler of this name in `connection_commands`, which is imported when a host needs it."""
 
-    def handle(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-        from softhca.adapter import connection_commands
+    handler: Handler | None = None
 
-        handler: Handler = getattr(connection_commands, name)
+    def handle(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+        nonlocal handler
+        if handler is None:
+            from softhca.adapter import connection_commands
+
+            handler = getattr(connection_commands, name)
+            assert handler is not None
         return handler(adapter, host, fields, now)
 
     return handle

@@ -39,6 +39,7 @@ _WIDTHS = {
 }
 """Bits that messages have for what a command says in more."""
 _WAY = tuple(name for name, _ in CM_WAY)
+_NARROW = _WIDTHS | {f"alternate_{name}": _WIDTHS[name] for name in _WAY if name in _WIDTHS}
 
 Fields = dict[str, Any]
 
@@ -91,9 +92,9 @@ def _channel(adapter: Adapter, host: Host, fields: Fields) -> HostConnections:
 def _channel_for(adapter: Adapter, host: Host, fields: Fields) -> HostConnections:
     """The channel of a command that sends; EINVAL for a value that its message has no room for."""
     channel = _channel(adapter, host, fields)
-    for name, value in fields.items():
-        bits = _WIDTHS.get(name.removeprefix("alternate_"))
-        if bits is not None and value >> bits:
+    for name, bits in _NARROW.items():
+        value = fields.get(name, 0)
+        if value >> bits:
             raise OSError(errno.EINVAL, f"{name} = {value}: expected 0…{(1 << bits) - 1}")
     return channel
 
@@ -116,7 +117,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
     service = _SERVICES.get(fields["qp_type"])
     if service is None:
         raise OSError(errno.EINVAL, f"qp_type: {fields['qp_type']} is no type of a connected queue pair")
-    request = m.Req(
+    request = m.Req.of(
         service_id=fields["service_id"],
         partition_key=peer.pkey,
         transport_service_type=service,
@@ -151,7 +152,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 def cm_reply(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_REPLY: accept a request."""
     channel = _channel_for(adapter, host, fields)
-    reply = m.Rep(
+    reply = m.Rep.of(
         failover_accepted=_failover(fields["failover"]),
         target_ack_delay=adapter.device_attributes["local_ca_ack_delay"],
         private_data=_private(m.Rep, fields),

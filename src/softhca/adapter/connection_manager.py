@@ -132,8 +132,10 @@ class PortConnections(Flow):
     def arm(self) -> None:
         """See to it that the manager's time comes."""
         deadline = self.manager.next_deadline()
-        if any(channel.waiting for channel in self.channels):
-            deadline = min(deadline, self._adapter.now + FULL_RING_RETRY_NS)
+        for channel in self.channels:
+            if channel.waiting:
+                deadline = min(deadline, self._adapter.now + FULL_RING_RETRY_NS)
+                break
         if deadline < NEVER_NS:
             self.environment.arm(self, deadline)
 

@@ -59,7 +59,8 @@ ENTROPY = 1
 HOP_LIMIT = 64
 HIGHEST_LEVEL = 15
 MAX_ROUTES = 64
-"""Ways to peers that a queue pair keeps: to lay one out anew costs a sixth of what a connection does."""
+"""Ways to peers that a queue pair keeps: to lay one out anew costs a sixth of what a connection does; and as
+many of those that datagrams have come by."""
 
 
 class RateLimit:
@@ -94,6 +95,7 @@ class ManagementFlow(Flow):
         self._connections: PortConnections | None = None
         self._waiting: deque[tuple[bytes, Address, Route]] = deque()
         self._routes: dict[tuple[object, ...], Route] = {}
+        self._sources: dict[tuple[Any, ...], Address] = {}
         self._psn = 0
         self._rate = RateLimit(PERIOD_NS, MOST_AT_ONCE)
         self._connection_rate = RateLimit(CONNECTION_PERIOD_NS, MOST_CONNECTIONS_AT_ONCE)
@@ -127,17 +129,22 @@ class ManagementFlow(Flow):
             dispatcher.counters["drops_rate"] += 1
             return
         native = arrival.framing == NATIVE
-        source = Address(
-            qpn=view.source_qp,
-            qkey=GENERAL_QKEY if self.number == GENERAL_QPN else 0,
-            pkey=view.pkey,
-            lid=arrival.slid if native else 0,
-            sl=arrival.sl if native else 0,
-            path_bits=arrival.path_bits if native else 0,
-            gid=arrival.source,
-            own_gid=arrival.destination,
-            traffic_class=arrival.traffic_class,
+        way = (
+            view.source_qp,
+            GENERAL_QKEY if self.number == GENERAL_QPN else 0,
+            view.pkey,
+            arrival.slid if native else 0,
+            arrival.sl if native else 0,
+            arrival.path_bits if native else 0,
+            arrival.source,
+            arrival.destination,
+            arrival.traffic_class,
         )
+        source = self._sources.get(way)
+        if source is None:
+            if len(self._sources) >= MAX_ROUTES:
+                self._sources.clear()
+            source = self._sources[way] = Address(*way)
         data = bytes(arrival.buffer[view.payload : view.payload + view.payload_bytes])
         dispatcher.receive(data, source)
 

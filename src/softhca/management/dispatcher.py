@@ -185,6 +185,10 @@ class Dispatcher:
         if len(data) != MAD_BYTES:
             self.counters["drops_length"] += 1
             return
+        taker = self._takers.get((data[1], data[2], data[3]))
+        if isinstance(taker, Client) and data[0] == BASE_VERSION and data[1] != CLASS_SUBN_DIRECTED:
+            self._deliver(taker, data, source)  # as `VERDICTS` say, without a look at the rest
+            return
         mad = Mad.decode(data)
         if mad.header.management_class == CLASS_SUBN_DIRECTED:
             arrived = directed_route.arrive(mad, self.port_number)

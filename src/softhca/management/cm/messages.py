@@ -6,11 +6,12 @@ which.  The last field of each, ``private_data``, is the program's.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from softhca.management.constants import COMM_MGT_VERSION, MAD_BYTES
-from softhca.management.mad import Mad, MadHeader
+from softhca.management.constants import BASE_VERSION, COMM_MGT_VERSION, MAD_BYTES
+from softhca.management.mad import MadHeader
 from softhca.wire.errors import WireError
 from softhca.wire.layout import Field, Header, Octets
 
@@ -95,12 +96,26 @@ def _path(name: str) -> tuple[Field, ...]:
     )
 
 
+_PLAIN: dict[type[CmMessage], Any] = {}
+"""Messages with nothing but their defaults."""
+
+
 class CmMessage(Header):
     """Base of the messages, of which REQ has 53 fields: what is read, or differs from another one in some, is
     made at once, not attribute by attribute as frozen dataclasses make theirs.
     """
 
     PRIVATE_BYTES: ClassVar[int]
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """A message with these values, and else those that it has where nothing is said; TypeError for a name
+        that it has not.
+        """
+        plain: Self | None = _PLAIN.get(cls)
+        if plain is None:
+            plain = _PLAIN[cls] = cls()
+        return plain.changed(**values)
 
     @classmethod
     def decode(cls, buffer: Octets, offset: int = 0) -> Self:
@@ -507,20 +522,16 @@ ATTRIBUTES: dict[int, type[Message]] = {
 }
 _KIND, _TRANSACTION_ID, _ATTRIBUTE = slice(1, 4), slice(8, 16), slice(16, 18)
 _MESSAGE = bytes((CLASS_CM, CLASS_VERSION, METHOD_SEND))
+_FRONT = struct.Struct(">8sQH6s")
+"""The header, of which messages differ in transaction ID and attribute; what is behind that is 0."""
+_BEGINNING = bytes((BASE_VERSION, *_MESSAGE, 0, 0, 0, 0))
 _REMOTE_COMM_ID = slice(MadHeader.LENGTH_BYTES + 4, MadHeader.LENGTH_BYTES + 8)
 ATTRIBUTE_OF: dict[type[Message], int] = {kind: number for number, kind in ATTRIBUTES.items()}
 
 
 def encode(message: Message, transaction_id: int) -> bytes:
     """The management datagram of ``message``; WireError when a value does not fit its field."""
-    header = MadHeader(
-        management_class=CLASS_CM,
-        class_version=CLASS_VERSION,
-        method=METHOD_SEND,
-        transaction_id=transaction_id,
-        attribute_id=ATTRIBUTE_OF[type(message)],
-    )
-    return Mad.make(header, message.encode()).encode()
+    return _FRONT.pack(_BEGINNING, transaction_id, ATTRIBUTE_OF[type(message)], bytes(6)) + message.encode()
 
 
 def connection_of(data: bytes) -> int:
