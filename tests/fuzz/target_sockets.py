@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from fuzz_choices import Choices
 
-from softhca.sockets.datagram_protocol import HEADER_BYTES, Header, cut, page_immediate
+from softhca.sockets.datagram_credits import SendCredit, ahead
+from softhca.sockets.datagram_protocol import CREDIT, HEADER_BYTES, MOST_WINDOW, Header, cut, page_immediate
 from softhca.sockets.datagram_state import Claim, DatagramState
 from softhca.sockets.memory_management import NOTIFICATIONS
 from softhca.sockets.protocol import (
@@ -101,6 +102,7 @@ def step(choices: Choices, state: StreamState, held: list[int]) -> None:
 def datagrams(choices: Choices) -> None:
     """A datagram socket, and peers that say what they like."""
     state = DatagramState(SLOTS)
+    credit = state.sending[bytes(16), 0] = SendCredit(0xFFFFFFF0, SLOTS, 1)
     posted = list(range(SLOTS))
     now_ns = 0
     claims: list[Claim] = []
@@ -115,7 +117,10 @@ def datagrams(choices: Choices) -> None:
         elif what & 3 == 1 and posted:
             total, mtu = choices.number(2), 1 + choices.byte() % 5
             pages, rest = cut(total, mtu)
-            said = Header(bytes(16), 1 + (what >> 4 & 1), what >> 2 & 3, total, pages, mtu).encode()
+            position = 0
+            if what & 32:  # a credit is the header alone
+                pages, rest, total, position = CREDIT, 0, total % (2 * SLOTS), choices.number(4) & 0xFFFFFFFF
+            said = Header(bytes(16), 1 + (what >> 4 & 1), what >> 2 & 3, total, pages, mtu, position).encode()
             state.arrived(posted.pop(), source, HEADER_BYTES + rest, said, now_ns)
         elif what & 3 == 2 and posted:
             immediate = page_immediate(what >> 2 & 3, choices.byte())
@@ -123,6 +128,14 @@ def datagrams(choices: Choices) -> None:
         elif what & 3 == 3:
             datagram_step(choices, state, claims)
             now_ns += choices.byte() << 26
+        if what & 7 == 7 and credit.may_send(what >> 3, now_ns):
+            credit.spend(what >> 3)
+        assert ahead(credit.limit, credit.position) <= credit.window <= MOST_WINDOW
+        for sender, limit, window in state.credits.due(now_ns):
+            assert 0 <= sender.held <= state.used
+            assert 1 <= window <= SLOTS
+            assert ahead(limit, sender.seen) == window - sender.held
+            state.credits.tell(sender, limit)
         claims += state.claims()
         posted += state.free
         state.free = []

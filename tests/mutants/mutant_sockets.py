@@ -22,8 +22,60 @@ SCARCE = "sockets/test_sockets_scarce.py"
 HUB = "sockets/hub.py"
 ASKING = "sockets/test_sockets_liveness.py"
 FAULTS = "sockets/test_sockets_faults.py"
+CREDITS = "sockets/datagram_credits.py"
+ROOM = "sockets/datagram_room.py"
+DATAGRAM_STATE = "sockets/datagram_state.py"
+DATAGRAM_PROTOCOL = "sockets/datagram_protocol.py"
+DATAGRAM_PORT = "sockets/datagram_port.py"
+OF_CREDITS = "sockets/test_sockets_datagram_credits.py"
+OF_STATE = "sockets/test_sockets_datagram_state.py"
+OF_DATAGRAMS = "sockets/test_sockets_datagrams.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("datagrams-limit-is-not-kept", CREDITS, "        if ahead(self.limit, self.position) >= wanted:", "        if True:",
+       "a sender overruns the receive queue of a peer that reads slowly"), OF_CREDITS),
+    (m("datagrams-wait-for-ever", CREDITS, "        if now_ns >= self.until_ns:\n            self.give_up()\n", "",
+       "a send to a dead peer never returns"), OF_CREDITS),
+    (m("datagrams-long-ones-never-go", CREDITS, "        wanted = min(messages, max(self.window * 3 // 4, 1))\n", "        wanted = messages\n",
+       "a datagram longer than the window waits in vain each time"), OF_CREDITS),
+    (m("datagrams-waited-for-in-vain-again", CREDITS, "max(self._patience_ns // 2, self._longest_ns // LEAST)", "self._longest_ns",
+       "a peer that tells credit in drops slows its senders down as much as can be"), OF_CREDITS),
+    (m("datagrams-forged-limit", CREDITS, " or ahead(limit, self.position) > window:", ":",
+       "forged credit gives a sender room that is not there"), OF_CREDITS),
+    (m("datagrams-old-credit", CREDITS, "        if not self._longest_ns or ahead(limit, self.limit) <= 0:", "        if not self._longest_ns:",
+       "credit that was overtaken takes back what was told later"), OF_CREDITS),
+    (m("datagrams-free-for-too-long", CREDITS, "        if ahead(self.limit, self.position) < -FAR:\n            self.limit = self.position - FAR & _MASK\n", "",
+       "who sent two thousand million messages without credit never takes any"), OF_CREDITS),
+    (m("datagrams-what-is-held-is-granted", CREDITS, "sender.seen + window - sender.held & _MASK", "sender.seen + window & _MASK",
+       "a sender is told room that unread datagrams take"), OF_CREDITS),
+    (m("datagrams-overtaken-goes-back", CREDITS, "        elif moved > 0:\n", "        else:\n",
+       "a datagram that was overtaken takes room away"), OF_CREDITS),
+    (m("datagrams-beginning-is-the-same", CREDITS, "        if not sender.begun or abs(moved) > FAR:", "        if not sender.begun:",
+       "who gets a queue pair number that another one had is told limits of that one"), OF_CREDITS),
+    (m("datagrams-share-of-those-that-are-gone", CREDITS, "now_ns - each.last_ns < ACTIVE_NS for each", "True for each",
+       "a receiver that many have spoken to once lets each send next to nothing"), OF_CREDITS),
+    (m("datagrams-senders-without-end", CREDITS, "            if len(self._senders) >= MOST_SENDERS:", "            if False:",
+       "what is kept of senders grows for ever"), OF_CREDITS),
+    (m("datagrams-credit-of-anybody", DATAGRAM_STATE, "            sending = self.sending.get(source)\n", "            sending = next(iter(self.sending.values()), None)\n",
+       "a stranger tells a sender how far its peer can be sent to"), OF_CREDITS),
+    (m("datagrams-dropped-ones-are-waited-for", DATAGRAM_STATE, "            if believed:\n                self._credit(found, now_ns)\n", "",
+       "what a full queue has dropped counts as under way for ever"), OF_CREDITS),
+    (m("datagrams-given-back-is-not-granted", DATAGRAM_STATE, "            self.credits.release(sender, sum(self._holders.pop(slot, None) is not None for slot in slots))", "            pass",
+       "a sender whose datagrams were read has no room"), OF_CREDITS),
+    (m("datagrams-window-of-nothing", DATAGRAM_PROTOCOL, "            if not 1 <= total <= MOST_WINDOW:", "            if False:",
+       "a credit whose window cannot be is taken"), OF_CREDITS),
+    (m("datagrams-what-lacks-a-part-is-kept", DATAGRAM_STATE, "            if partial.overtaken >= OVERTAKEN:", "            if False:",
+       "on a network that loses, pages of datagrams that never become whole take up the pool"), OF_STATE),
+    (m("datagrams-pages-before-their-header-are-believed", DATAGRAM_STATE, "now_ns, partial.pages)", "now_ns, ())",
+       "a page of a wrong length that came before the header is part of a datagram"), OF_STATE),
+    (m("datagrams-refused-and-never-told", ROOM, "                    HUB.after(max(limit_s - time.monotonic(), 0.0), self._look)\n", "                    pass\n",
+       "an event loop waits for ever for a descriptor whose peer is dead"), OF_DATAGRAMS),
+    (m("datagrams-refused-and-writable", "sockets/datagrams.py", " and not self._room.missing\n", "\n",
+       "an event loop goes round for nothing while a peer has no room"), OF_DATAGRAMS),
+    (m("datagrams-time-out-is-not-kept", ROOM, "limit_s if deadline_s is None else min(limit_s, deadline_s)", "limit_s",
+       "a send takes longer than the socket's time-out"), OF_DATAGRAMS),
+    (m("datagrams-two-credits-for-one-queue-pair", DATAGRAM_PORT, "        found = self.state.sending.get(source)\n", "        found = None\n",
+       "two addresses of one peer count its messages apart, and both are told limits of the other"), OF_DATAGRAMS),
     (m("sockets-held-pages-are-granted", MANAGEMENT, "        if self._held:\n            return next(iter(self._held))\n", "",
        "a peer overwrites pages that the application has mapped or was lent"), JUDGE),
     (m("sockets-more-than-granted-is-taken", MANAGEMENT, "        if start + length - self._told_head > self.length:", "        if False:",

@@ -10,6 +10,7 @@ import pytest
 from softhca.simulation.datagram_sockets import DatagramSocketEnd
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
+from softhca.sockets.datagram_credits import ReceiveCredits
 from softhca.sockets.datagram_state import DatagramState
 
 SEEDS = (1, 2, 3)
@@ -37,10 +38,37 @@ def test_datagrams_of_any_length_arrive_whole_and_some_are_lost_and_repeated():
         assert outcome.violations == ()
         counts += found
     assert counts["sent"] == 3 * 180
-    assert counts["sent"] * 0.4 < counts["received"] < counts["sent"]
+    assert counts["sent"] * 0.85 < counts["received"] - counts["again"] < counts["sent"]
     assert counts["again"]
+    assert counts["credits"]
+    assert counts["unanswered"] < counts["sent"] * 0.05
     assert counts["dropped_incomplete"]
     assert counts["dropped_malformed"]
+
+
+QUIET = "loss=0%,reorder=0%,duplicate=0%"
+
+
+def test_nothing_is_lost_where_no_link_loses():
+    for seed in (1, 3, 4):
+        outcome, counts = ends_of(seed, QUIET)
+        assert outcome.violations == ()
+        assert counts["received"] == counts["sent"] == 180
+        assert counts["unanswered"] == 0
+
+
+def test_readers_that_tell_more_room_than_there_is_are_found_out(monkeypatch):
+    hold = ReceiveCredits.hold
+    monkeypatch.setattr(ReceiveCredits, "hold", lambda self, sender, pages: hold(self, sender, 0))
+    assert "receive queues are not overrun" in rules_of((1, 3, 4), QUIET)
+
+
+def test_credit_that_is_never_told_hangs_nobody(monkeypatch):
+    monkeypatch.setattr(ReceiveCredits, "due", lambda self, now_ns: [])
+    outcome, counts = ends_of(1)
+    assert outcome.violations == ()
+    assert counts["sent"] == 180
+    assert counts["unanswered"]
 
 
 @pytest.mark.parametrize("faults", ["loss=30%", "corrupt=5%,truncate=2%,duplicate=10%,reorder=20%"])
@@ -68,8 +96,8 @@ def test_parts_of_two_datagrams_that_are_joined_are_found_out(monkeypatch):
     def half(self, source, number, now_ns):
         return partial(self, source, number & 1, now_ns)
 
-    def joined(self, source, number, now_ns):
-        join(self, source, number & 1, now_ns)
+    def joined(self, source, number, now_ns, indices):
+        join(self, source, number & 1, now_ns, indices)
 
     monkeypatch.setattr(DatagramState, "_partial", half)
     monkeypatch.setattr(DatagramState, "_join", joined)

@@ -13,6 +13,7 @@ from softhca.sockets import datagram_state
 from softhca.sockets.datagram_protocol import (
     HEADER_BYTES,
     LARGEST_BYTES,
+    MOST_WINDOW,
     Header,
     Hello,
     cut,
@@ -71,24 +72,25 @@ def test_what_is_cut_is_whole_again(mtu: int) -> None:
         assert HEADER_BYTES + rest <= size
         with pytest.raises(ProtocolError):
             Header.decode(header.encode(), HEADER_BYTES + rest + 1)
-    too_long = max(LARGEST_BYTES.values()) + 1
-    pages, rest = cut(too_long, mtu)
-    with pytest.raises(ProtocolError):
-        Header.decode(Header(HOST, 5, 1, too_long, pages, mtu).encode(), HEADER_BYTES + rest)
+    for too_long in (max(LARGEST_BYTES.values()) + 1, 65_535):
+        pages, rest = cut(too_long, mtu)
+        with pytest.raises(ProtocolError):
+            Header.decode(Header(HOST, 5, 1, too_long, pages, mtu).encode(), HEADER_BYTES + rest)
     assert of_immediate(page_immediate(65_535, 255)) == (65_535, 255)
 
 
 def test_requests_and_answers() -> None:
     hello = Hello(HOST, GID, 5, 6)
     assert Hello.decode(hello.encode() + bytes(100)) == hello
-    assert decode_answer(encode_answer(3) + bytes(100)) == 3
-    for wrong in (b"", b"sD\x02" + bytes(60), b"xD\x01\x03" + bytes(60)):
+    assert decode_answer(encode_answer(3, 40) + bytes(100)) == (3, 40)
+    for wrong in (b"", b"sD\x01" + bytes(60), b"xD\x02\x03\0\1" + bytes(60)):
         with pytest.raises(ProtocolError):
             decode_answer(wrong)
         with pytest.raises(ProtocolError):
             Hello.decode(wrong)
-    with pytest.raises(ProtocolError):
-        decode_answer(encode_answer(6))
+    for mtu, window in ((6, 40), (0, 40), (3, 0), (3, MOST_WINDOW + 1)):
+        with pytest.raises(ProtocolError):
+            decode_answer(encode_answer(mtu, window))
 
 
 def test_parts_arrive_in_any_order(arriving: Arriving) -> None:
@@ -155,6 +157,18 @@ def test_what_stays_in_part_is_given_up(arriving: Arriving) -> None:
     for number in range(3, 3 + datagram_state.MOST_PARTIALS):
         arriving.page(number, 0, 4096)
     assert arriving.state.dropped == {"incomplete": 2}
+
+
+def test_what_lacks_a_part_is_given_up_when_later_ones_are_whole(arriving: Arriving) -> None:
+    arriving.page(1, 0, 4096)
+    arriving.page(1, 0, 4096, (GID, 8))
+    for number in range(2, 1 + datagram_state.OVERTAKEN):
+        arriving.header(number, 10)
+    assert not arriving.state.dropped
+    arriving.header(9, 4096)
+    arriving.page(9, 0, 4096)
+    assert arriving.state.dropped == {"incomplete": 1}
+    assert arriving.state.free == [0]
 
 
 def test_nothing_is_read_before_its_sender_is_believed() -> None:

@@ -32,6 +32,8 @@ class DatagramSocketSetting(Generation[DatagramSocketEnd]):
             end.meet(
                 [(other, self._way(end, other, mtu)) for other in self.ends if other.node is not end.node]
             )
+        for end in self.ends:
+            end.agree()
 
     def _way(self, end: DatagramSocketEnd, other: DatagramSocketEnd, mtu: int) -> int:
         """An address handle."""

@@ -9,6 +9,7 @@ Calls are made with the socket's lock held.
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
 from softhca.sockets import datagram_protocol, devices
 from softhca.sockets.completion_thread import completion_thread_of
-from softhca.sockets.datagram_protocol import GONE, HEADER_BYTES, Header, mtu_bytes, page_immediate
+from softhca.sockets.datagram_credits import SendCredit, Source
+from softhca.sockets.datagram_protocol import CREDIT, GONE, HEADER_BYTES, Header, mtu_bytes, page_immediate
 from softhca.sockets.datagram_state import Datagram, DatagramState
 from softhca.sockets.memory_processing import Page, PageBuffer, Pool, Staging, space_of
 from softhca.sockets.resolving import Found
@@ -49,14 +51,18 @@ _FAILED = (PyverbsError, DriverError)
 
 
 class PeerPath:
-    """How a peer is reached: what was ``found`` of it, by which port, as whom (``host``, ``own_port``)."""
+    """How a peer is reached: what was ``found`` of it, by which port, as whom (``host``, ``own_port``), and
+    how far it may be sent to (``credit``, of all ways to its queue pair).
+    """
 
     def __init__(self, port: DatagramPort, found: Found, host: bytes, own_port: int) -> None:
         self.port = port
         self.found = found
         self.host, self.own_port = host, own_port
         self.mtu = min(found.mtu, port.place.mtu)
+        self.source = found.gid, found.qp_num
         self.handle = AH(port.pd, attr=found.vector)
+        self.credit = port.credit_of(self.source, found.window)
 
     def close(self) -> None:
         """Nothing is sent that way any more."""
@@ -285,6 +291,15 @@ class DatagramPort:
 
     # sending
 
+    def credit_of(self, source: Source, window: int) -> SendCredit:
+        """How far a queue pair may be sent to; of one that nobody sends to yet, ``window`` messages."""
+        found = self.state.sending.get(source)
+        if found is None:
+            patience_ns = int(self.settings.credit_s * 1e9)
+            found = SendCredit(random.getrandbits(32), window, patience_ns)
+            self.state.sending[source] = found
+        return found
+
     def _retire(self, number: int) -> None:
         assert self._staging is not None
         while self._inflight and self._inflight[0][0] <= number:
@@ -311,7 +326,8 @@ class DatagramPort:
         total = view.nbytes
         pages, rest = datagram_protocol.cut(total, way.mtu)
         self._datagrams = self._datagrams + 1 & 0xFFFF
-        header = Header(way.host, way.own_port, self._datagrams, total, pages, way.mtu).encode()
+        position = way.credit.position
+        header = Header(way.host, way.own_port, self._datagrams, total, pages, way.mtu, position).encode()
         if self._posted_sends + pages + 1 > DEPTH:
             return -1
         frozen = type(view.obj) is bytes
@@ -321,6 +337,7 @@ class DatagramPort:
             text = header + view
             run = SGE(primitives.address_of(memoryview(text), False), len(text), 0)
             self._post(way, [(0, [run])], _INLINE, 0, text)
+            way.credit.spend(1)
             return 0
         if self._staging.free < (0 if direct else total) + HEADER_BYTES + 2 * size:
             return -1
@@ -332,6 +349,7 @@ class DatagramPort:
             run = self._run(address + start, length, direct)
             parts.append((page_immediate(self._datagrams, index), [run]))
         self._post(way, parts, 0, self._staging.tail, view if direct else None)
+        way.credit.spend(pages + 1)
         if direct:
             self.direct_bytes += total
         return self._number if direct and not frozen else 0
@@ -352,7 +370,17 @@ class DatagramPort:
 
     def send_closed(self, way: PeerPath) -> None:
         """Tell a peer that this socket is closed."""
-        text = Header(way.host, way.own_port, 0, 0, GONE, way.mtu).encode()
+        self._say(way, Header(way.host, way.own_port, 0, 0, GONE, way.mtu))
+
+    def send_credit(self, way: PeerPath, limit: int, window: int) -> bool:
+        """Tell a peer how far it may send; False where that cannot be said now."""
+        if self.failed or self._posted_sends >= DEPTH:
+            return False
+        self._say(way, Header(way.host, way.own_port, 0, window, CREDIT, way.mtu, limit))
+        return True
+
+    def _say(self, way: PeerPath, header: Header) -> None:
+        text = header.encode()
         run = SGE(primitives.address_of(memoryview(text), False), len(text), 0)
         self._post(way, [(0, [run])], _INLINE, 0, text)
 

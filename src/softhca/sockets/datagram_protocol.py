@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from softhca.sockets.protocol import ProtocolError
 
 MAGIC = b"sD"
-VERSION = 1
+VERSION = 2
 _HELLO = struct.Struct("!2sBx16sH2xI16s")
-_ANSWER = struct.Struct("!2sBB")
-_HEADER = struct.Struct("!2sBBHHIH2x16s")
+_ANSWER = struct.Struct("!2sBBH")
+_HEADER = struct.Struct("!2sBBHHIHH16s")
 HEADER_BYTES = _HEADER.size
 SMALLEST_MTU, LARGEST_MTU = 1, 5
 """ibv_mtu: 256 … 4096 bytes."""
@@ -25,6 +25,10 @@ LARGEST_BYTES = {4: 65507, 6: 65527}
 """Of a datagram, by the IP version: what UDP carries, since any peer may have nothing else."""
 GONE = 0xFFFF
 """In place of a number of pages: the socket that says so is closed."""
+CREDIT = 0xFFFE
+"""In place of a number of pages: a receiver says how far its peer may send."""
+MOST_WINDOW = 1024
+"""Messages that may be unread or under way."""
 
 
 def mtu_bytes(mtu: int) -> int:
@@ -59,26 +63,31 @@ class Hello:
         return cls(towards, host, port, qp_num)
 
 
-def encode_answer(mtu: int) -> bytes:
-    """The answer's private data: the ``ibv_mtu`` up to which messages are taken."""
-    return _ANSWER.pack(MAGIC, VERSION, mtu)
+def encode_answer(mtu: int, window: int) -> bytes:
+    """The answer's private data: the ``ibv_mtu`` up to which messages are taken, and for how many of them
+    there is room at first.
+    """
+    return _ANSWER.pack(MAGIC, VERSION, mtu, window)
 
 
-def decode_answer(data: bytes) -> int:
-    """The ``ibv_mtu``; `ProtocolError`."""
+def decode_answer(data: bytes) -> tuple[int, int]:
+    """The ``ibv_mtu``, and the window; `ProtocolError`."""
     if len(data) < _ANSWER.size:
         raise ProtocolError(f"an answer of {len(data)} bytes")
-    magic, version, mtu = _ANSWER.unpack_from(data)
-    if (magic, version) != (MAGIC, VERSION) or not SMALLEST_MTU <= mtu <= LARGEST_MTU:
-        raise ProtocolError(f"magic {magic!r}, version {version}, MTU {mtu}")
-    return int(mtu)
+    magic, version, mtu, window = _ANSWER.unpack_from(data)
+    if (magic, version) != (MAGIC, VERSION):
+        raise ProtocolError(f"magic {magic!r}, version {version}")
+    if not SMALLEST_MTU <= mtu <= LARGEST_MTU or not 1 <= window <= MOST_WINDOW:
+        raise ProtocolError(f"MTU {mtu}, window {window}")
+    return int(mtu), int(window)
 
 
 @dataclass(frozen=True)
 class Header:
     """In front of a datagram: the UDP address that it is said to come from (``host`` IPv6 or IPv4-mapped,
-    ``port``), its ``number`` among those of its queue pair (16 bits), its length in all, and the ``pages``
-    messages of the ``mtu`` (``ibv_mtu``) that follow.
+    ``port``), its ``number`` among those of its queue pair (16 bits), its length in all, the ``pages``
+    messages of the ``mtu`` (``ibv_mtu``) that follow, and the ``position`` of the first among all messages
+    from its queue pair to this one (32 bits).  Of `CREDIT`: ``position`` is the limit, ``total`` the window.
     """
 
     host: bytes
@@ -87,11 +96,12 @@ class Header:
     total: int
     pages: int
     mtu: int
+    position: int = 0
 
     def encode(self) -> bytes:
         """As the first bytes of a message."""
         return _HEADER.pack(
-            MAGIC, VERSION, self.mtu, self.port, self.number, self.total, self.pages, self.host
+            MAGIC, VERSION, self.mtu, self.port, self.number, self.position, self.total, self.pages, self.host
         )
 
     @classmethod
@@ -101,16 +111,20 @@ class Header:
         """
         if length < HEADER_BYTES:
             raise ProtocolError(f"a message of {length} bytes")
-        magic, version, mtu, port, number, total, pages, host = _HEADER.unpack_from(data)
+        magic, version, mtu, port, number, position, total, pages, host = _HEADER.unpack_from(data)
         if (magic, version) != (MAGIC, VERSION):
             raise ProtocolError(f"magic {magic!r}, version {version}")
         if not SMALLEST_MTU <= mtu <= LARGEST_MTU or not port:
             raise ProtocolError(f"MTU {mtu}, port {port}")
         if pages == GONE:
             return cls(host, port, number, 0, GONE, mtu)
+        if pages == CREDIT:
+            if not 1 <= total <= MOST_WINDOW:
+                raise ProtocolError(f"a window of {total}")
+            return cls(host, port, number, total, CREDIT, mtu, position)
         if total > max(LARGEST_BYTES.values()) or cut(total, mtu) != (pages, length - HEADER_BYTES):
             raise ProtocolError(f"{total} bytes as {pages} pages and {length - HEADER_BYTES} bytes")
-        return cls(host, port, number, total, pages, mtu)
+        return cls(host, port, number, total, pages, mtu, position)
 
     def page_bytes(self, index: int) -> int:
         """What page message ``index`` has to have."""

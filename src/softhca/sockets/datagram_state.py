@@ -10,21 +10,21 @@ counts only after it was asked for at that address (`claims`, `decide`).
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
-from softhca.sockets.datagram_protocol import GONE, Header, of_immediate
+from softhca.sockets.datagram_credits import Address, ReceiveCredits, SendCredit, Sender, Source
+from softhca.sockets.datagram_protocol import CREDIT, GONE, Header, of_immediate
 from softhca.sockets.protocol import ProtocolError
-
-Source = tuple[bytes, int]
-"""GID and queue pair."""
-Address = tuple[bytes, int]
-"""An IPv6 or IPv4-mapped address, and a UDP port."""
 
 MOST_PARTIALS = 16
 MOST_BELIEVED = 1024
 MOST_CLAIMS = 64
 BELIEVED_NS = 30_000_000_000
 PARTIAL_NS = 1_000_000_000
+OVERTAKEN = 4
+"""A datagram is given up when so many of the same sender became whole since its first part came."""
 MALFORMED, FORGED, FULL, INCOMPLETE, UNCONNECTED = "malformed", "forged", "full", "incomplete", "unconnected"
 """Why something was dropped."""
 
@@ -40,7 +40,7 @@ class Claim:
 @dataclass
 class Datagram:
     """A whole one: ``claim`` says whose, ``total`` bytes in ``pages`` (slots, in order; all but the last are
-    full) and then behind the header in the slot ``first``.
+    full) and then behind the header in the slot ``first``.  ``position``: of its first message.
     """
 
     claim: Claim
@@ -48,6 +48,7 @@ class Datagram:
     first: int
     pages: list[int]
     page_bytes: int = 0
+    position: int = 0
 
     @property
     def slots(self) -> list[int]:
@@ -61,6 +62,7 @@ class _Partial:
     header: Header | None = None
     first: int = -1
     pages: dict[int, tuple[int, int]] = field(default_factory=dict)
+    overtaken: int = 0
 
     @property
     def slots(self) -> list[int]:
@@ -72,7 +74,8 @@ class DatagramState:
     """``slots`` of them; at most ``most_queued`` hold what nobody has read yet.
 
     ``queue`` are datagrams that can be read.  ``dropped`` counts by reason.  ``only``: the one address whose
-    datagrams are taken.  ``gone`` are claims of sockets that say that they are closed.
+    datagrams are taken.  ``gone`` are claims of sockets that say that they are closed.  ``credits`` is what
+    senders are told; ``sending`` what was told here of sending to others.
     """
 
     def __init__(self, slots: int) -> None:
@@ -83,6 +86,9 @@ class DatagramState:
         self.only: Address | None = None
         self.gone: list[Claim] = []
         self.free: list[int] = []
+        self.credits = ReceiveCredits(slots // 2)
+        self.sending: WeakValueDictionary[Source, SendCredit] = WeakValueDictionary()
+        self._holders: dict[int, Sender] = {}
         self._used = 0
         self._partials: OrderedDict[tuple[Source, int], _Partial] = OrderedDict()
         self._waiting: dict[Claim, list[Datagram]] = {}
@@ -109,15 +115,21 @@ class DatagramState:
                 del self._believed[claim]
                 self.gone.append(claim)
             return
+        if header.pages == CREDIT:
+            self.give_back([slot])
+            sending = self.sending.get(source)
+            if sending is not None:
+                sending.told(header.position, header.total)
+            return
         if not header.pages:
-            self._whole(Datagram(claim, header.total, slot, []), now_ns)
+            self._whole(Datagram(claim, header.total, slot, [], 0, header.position), now_ns)
             return
         partial = self._partial(source, header.number, now_ns)
         if partial.header is not None:
             self._drop(MALFORMED, [slot])
             return
         partial.header, partial.first = header, slot
-        self._join(source, header.number, now_ns)
+        self._join(source, header.number, now_ns, partial.pages)
 
     def page_arrived(self, slot: int, source: Source, length: int, immediate: int, now_ns: int) -> None:
         """A page message of ``length`` bytes lies in ``slot``."""
@@ -128,7 +140,7 @@ class DatagramState:
             self._drop(MALFORMED, [slot])
             return
         partial.pages[index] = slot, length
-        self._join(source, number, now_ns)
+        self._join(source, number, now_ns, (index,))
 
     def _partial(self, source: Source, number: int, now_ns: int) -> _Partial:
         self.expire(now_ns)
@@ -149,35 +161,45 @@ class DatagramState:
             del self._partials[key]
             self._drop(INCOMPLETE, oldest.slots)
 
-    def _join(self, source: Source, number: int, now_ns: int) -> None:
-        """Is it whole?"""
+    def _join(self, source: Source, number: int, now_ns: int, indices: Iterable[int]) -> None:
+        """Is it whole?  Its pages ``indices`` were not compared with its header yet."""
         partial = self._partials[source, number]
-        header = partial.header
+        header, pages = partial.header, partial.pages
         if header is None:
             if self._used > self.most_queued:
                 del self._partials[source, number]
                 self._drop(FULL, partial.slots)
             return
-        wrong = any(
-            index >= header.pages or length != header.page_bytes(index)
-            for index, (_, length) in partial.pages.items()
-        )
-        if wrong:
+        if any(each >= header.pages or pages[each][1] != header.page_bytes(each) for each in indices):
             del self._partials[source, number]
             self._drop(MALFORMED, partial.slots)
-        elif len(partial.pages) == header.pages:
+        elif len(pages) == header.pages:
             del self._partials[source, number]
             claim = Claim(source, (header.host, header.port))
-            pages = [partial.pages[index][0] for index in range(header.pages)]
-            found = Datagram(claim, header.total, partial.first, pages, header.page_bytes(0))
-            self._whole(found, now_ns)
+            slots = [pages[index][0] for index in range(header.pages)]
+            size, position = header.page_bytes(0), header.position
+            self._whole(Datagram(claim, header.total, partial.first, slots, size, position), now_ns)
+
+    def _overtake(self, source: Source) -> None:
+        """One of this sender is whole: what was before it and lacks a part will hardly be."""
+        for key in [key for key in self._partials if key[0] == source]:
+            partial = self._partials[key]
+            partial.overtaken += 1
+            if partial.overtaken >= OVERTAKEN:
+                del self._partials[key]
+                self._drop(INCOMPLETE, partial.slots)
 
     def _whole(self, found: Datagram, now_ns: int) -> None:
+        if self._partials:
+            self._overtake(found.claim.source)
+        believed = self.believes(found.claim, now_ns)
         if self._used > self.most_queued:
+            if believed:
+                self._credit(found, now_ns)
             self._drop(FULL, found.slots)
             return
-        if self.believes(found.claim, now_ns):
-            self._queue(found)
+        if believed:
+            self._queue(found, now_ns)
             return
         waiting = self._waiting.get(found.claim)
         if waiting is None:
@@ -188,11 +210,19 @@ class DatagramState:
             self._asks.append(found.claim)
         waiting.append(found)
 
-    def _queue(self, found: Datagram) -> None:
+    def _credit(self, found: Datagram, now_ns: int) -> Sender:
+        claim, messages = found.claim, len(found.pages) + 1
+        return self.credits.whole(claim.source, claim.address, found.position, messages, now_ns)
+
+    def _queue(self, found: Datagram, now_ns: int) -> None:
+        sender = self._credit(found, now_ns)
         if self.only is not None and found.claim.address != self.only:
             self._drop(UNCONNECTED, found.slots)
-        else:
-            self.queue.append(found)
+            return
+        for slot in found.slots:
+            self._holders[slot] = sender
+        self.credits.hold(sender, len(found.slots))
+        self.queue.append(found)
 
     def believes(self, claim: Claim, now_ns: int) -> bool:
         """Whether what comes from there can be read at once."""
@@ -213,7 +243,7 @@ class DatagramState:
                 self._believed.popitem(last=False)
         for each in self._waiting.pop(claim, ()):
             if true:
-                self._queue(each)
+                self._queue(each, now_ns)
             else:
                 self._drop(FORGED, each.slots)
 
@@ -221,10 +251,17 @@ class DatagramState:
         """Take the datagrams of one address alone from here on; others that wait are dropped."""
         self.only = only
         for _ in range(len(self.queue)):
-            self._queue(self.queue.popleft())
+            found = self.queue.popleft()
+            if found.claim.address == only:
+                self.queue.append(found)
+            else:
+                self._drop(UNCONNECTED, found.slots)
 
     def give_back(self, slots: list[int]) -> None:
-        """Nobody needs them any more."""
+        """Nobody needs them any more; they are of one datagram."""
+        sender = self._holders.get(slots[0]) if slots else None
+        if sender is not None:
+            self.credits.release(sender, sum(self._holders.pop(slot, None) is not None for slot in slots))
         self.free += slots
         self._used -= len(slots)
 

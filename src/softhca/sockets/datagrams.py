@@ -26,9 +26,11 @@ from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, requests, resolving
 from softhca.sockets.connecting import mapped
+from softhca.sockets.datagram_credits import SMALLEST_WINDOW, Address
 from softhca.sockets.datagram_port import DatagramPort, PeerPath
 from softhca.sockets.datagram_protocol import LARGEST_BYTES, Hello
-from softhca.sockets.datagram_state import Address, Claim, Datagram
+from softhca.sockets.datagram_room import PeerRoom
+from softhca.sockets.datagram_state import Claim, Datagram
 from softhca.sockets.hub import HUB, before_fork
 from softhca.sockets.port_lookup import PortAdvertisement
 from softhca.sockets.readiness import Readiness
@@ -110,6 +112,7 @@ class DatagramEnd:
         self._news = self._kernel_ready = self._kernel_first = False
         self._peers: OrderedDict[Address, Peer] = OrderedDict()
         self._refused: Counter[str] = Counter()
+        self._room = PeerRoom(self)
         self._outbox: deque[Callable[[], object]] = deque()
         self._advertisements: list[PortAdvertisement] = []
         self._listener: DatagramListener | None = None
@@ -148,10 +151,25 @@ class DatagramEnd:
     def number_at(self, place: LocalPort) -> int | None:
         """The queue pair at a port of a device; None where it has none, or nothing is served any more."""
         if self._serving:
-            for each in self.ports:
-                if (each.place.device, each.place.port) == (place.device, place.port) and not each.failed:
-                    return each.number
+            port = self._port_at(place)
+            if port is not None and not port.failed:
+                return port.number
         return None
+
+    def window_at(self, place: LocalPort, claim: Claim | None) -> int:
+        """How many messages may come to a port of a device at first, from whom a true ``claim`` names."""
+        port = self._port_at(place)
+        if port is None:
+            return SMALLEST_WINDOW
+        with self._guard:
+            now_ns, credits = time.monotonic_ns(), port.state.credits
+            if claim is None:
+                return credits.first(now_ns)
+            return credits.admit(claim.source, claim.address, now_ns)
+
+    def _port_at(self, place: LocalPort) -> DatagramPort | None:
+        at = place.device, place.port
+        return next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
 
     def retire(self) -> None:
         """Be found no more; what comes by the ways that peers know is still taken.  May be called again."""
@@ -284,8 +302,7 @@ class DatagramEnd:
             before.close()
         if found is None:
             return
-        at = found.place.device, found.place.port
-        port = next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
+        port = self._port_at(found.place)
         if port is not None:
             with contextlib.suppress(*requests.FAILED):
                 peer.way = PeerPath(port, found, self._host_towards(peer), self.port)
@@ -294,8 +311,7 @@ class DatagramEnd:
         """The hub: who is going to send from ``claim`` asks for a way here; ``done`` is told whether it is
         to be believed.
         """
-        at = place.device, place.port
-        port = next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
+        port = self._port_at(place)
         if port is None or self._admissions >= MOST_ADMISSIONS:
             done(False)
             return
@@ -351,8 +367,20 @@ class DatagramEnd:
                 gone = self._peers.get(port.state.gone.pop().address)
                 if gone is not None:
                     gone.way, gone.since_s = None, 0.0
+            self._tell_credits(port)
             if port.failed:
                 self.retire()
+
+    def _tell_credits(self, port: DatagramPort) -> None:
+        """Who may send more is told so, where it is the one to which datagrams would go."""
+        credit = port.state.credits
+        for sender, limit, window in credit.due(time.monotonic_ns()):
+            peer = self._peers.get(sender.address)
+            way = None if peer is None else peer.way
+            if way is not None and way.port is port and way.source == sender.source:
+                with contextlib.suppress(*requests.FAILED):
+                    if port.send_credit(way, limit, window):
+                        credit.tell(sender, limit)
 
     # readiness and waits
 
@@ -400,7 +428,7 @@ class DatagramEnd:
     @property
     def writable(self) -> bool:
         """Whether a send would not wait."""
-        return all(port.has_room for port in self.ports)
+        return all(port.has_room for port in self.ports) and not self._room.missing
 
     def poll(self) -> None:
         """The program may wait for the descriptor from here on."""
@@ -500,6 +528,8 @@ class DatagramEnd:
         if view.nbytes > LARGEST_BYTES[self.version]:
             raise OSError(errno.EMSGSIZE, "Message too long")
         port = way.port
+        if not self._room.at(way, view.nbytes, deadline_s, blocking):
+            raise BlockingIOError(errno.EAGAIN, "the peer has no room")
         while True:
             with self._guard:
                 self._pump()

@@ -30,13 +30,14 @@ from softhca.verbs.pyverbs_error import PyverbsError
 @dataclass(frozen=True)
 class Found:
     """What takes datagrams: queue pair ``qp_num`` at ``gid`` under ``qkey``, messages up to ``mtu``
-    (``ibv_mtu``); ``vector`` is the way there from ``place``.
+    (``ibv_mtu``), ``window`` of them at first; ``vector`` is the way there from ``place``.
     """
 
     gid: bytes
     qp_num: int
     qkey: int
     mtu: int
+    window: int
     vector: AHAttr
     place: LocalPort
 
@@ -128,9 +129,9 @@ class _Resolution:
 
     def _answered(self, event: CMEvent) -> Found | None:
         with contextlib.suppress(ProtocolError):
-            mtu = decode_answer(event.private_data)
+            mtu, window = decode_answer(event.private_data)
             how = UDParam(event)
-            return Found(self._gid, how.qp_num, how.qkey, mtu, how.ah_attr, self._place)
+            return Found(self._gid, how.qp_num, how.qkey, mtu, window, how.ah_attr, self._place)
         return None
 
     def _end(self) -> None:
@@ -161,20 +162,20 @@ class DatagramListener(requests.RequestListener):
         except ProtocolError:
             end = claim = None
         place = cmid._identifier.place
-        answer = partial(_answer, cmid, place, end)
+        answer = partial(_answer, cmid, place, end, claim)
         if end is None or claim is None:
             answer(end is not None)
         else:
             end.admit(place, claim, answer)
 
 
-def _answer(cmid: CMID, place: LocalPort, end: Any, admitted: bool) -> None:
+def _answer(cmid: CMID, place: LocalPort, end: Any, claim: Claim | None, admitted: bool) -> None:
     with contextlib.suppress(PyverbsError, DriverError):
         number = end.number_at(place) if admitted else None
         if number is None:
             cmid.reject()
         else:
-            text = encode_answer(place.mtu)
+            text = encode_answer(place.mtu, end.window_at(place, claim))
             parameters = ConnParam(qp_num=number, data_len=len(text))
             parameters.set_private_data(text)
             cmid.accept(parameters)

@@ -25,8 +25,9 @@ class Settings:
     such a connection, and any whose sender finds no room, asks whether its peer's adapter lives (0: never).
     ``ack_timeout``: of who connects, for both ends: a peer that acknowledges nothing for 16 × 4.096 µs ×
     2^this is given up (1 … 31).
-    ``connect_s``: how long a peer is asked for RDMA before TCP, or UDP, is taken.  ``linger_s``: how long a
-    close waits for what was sent, at most.
+    ``connect_s``: how long a peer is asked for RDMA before TCP, or UDP, is taken.  ``credit_s``: how long a
+    datagram waits for room at its peer, at most, before it is sent all the same (0: never).  ``linger_s``:
+    how long a close waits for what was sent, at most.
     """
 
     pool_bytes: int = 1 << 20
@@ -40,6 +41,7 @@ class Settings:
     keepalive_s: float = 5.0
     ack_timeout: int = 14
     connect_s: float = 1.0
+    credit_s: float = 0.1
     linger_s: float = 2.0
 
     def __post_init__(self) -> None:
@@ -52,7 +54,8 @@ class Settings:
         if not 1 <= self.ack_timeout <= MOST_ACK_TIMEOUT:
             raise ValueError(f"ack_timeout is 1 … {MOST_ACK_TIMEOUT}, not {self.ack_timeout}")
         amounts = (
-            self.threshold_bytes, self.direct_bytes, self.connect_s, self.linger_s, self.keepalive_s,
+            self.threshold_bytes, self.direct_bytes, self.connect_s, self.credit_s, self.linger_s,
+            self.keepalive_s,
         )  # fmt: skip
         if min(amounts) < 0:
             raise ValueError("a size or a time is not negative")
