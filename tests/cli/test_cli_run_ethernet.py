@@ -188,7 +188,21 @@ def test_addresses_are_those_of_hosts() -> None:
         _gid("0.0.0.0")
 
 
-def test_addresses_do_not_go_with_lids(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fabric", "serve", "fat-tree:radix=4", "--addresses", "10.0.0.1"]) == 2
-    assert "hosts of this fabric have LIDs" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--addresses", "10.0.0.1"], "--addresses goes with --manager"),
+        (["--manager", "--addresses", "10.0.0.1,10.0.0.1"], "two ports would have the same one"),
+        (["--manager", "--addresses", ",".join(f"10.0.0.{i}" for i in range(1, 18))], "17, and 16 ports"),
+        (["--manager", "--addresses", "here"], "'here' is no address"),
+    ],
+)
+def test_addresses_of_a_fabric_with_lids_are_its_manager_s(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fabric", "serve", "fat-tree:radix=4", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_topology_that_is_not_there() -> None:
     assert main(["fabric", "routes", "no-such.yaml"]) == 1

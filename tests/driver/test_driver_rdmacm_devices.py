@@ -31,7 +31,7 @@ class Device:
         return {"phys_port_cnt": len(self.gids), "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 8}
 
     def query_port(self, port):
-        return {"link_layer": self.link_layer, "gid_tbl_len": 2, "active_mtu": 5}
+        return {"link_layer": self.link_layer, "gid_tbl_len": 2, "active_mtu": 5, "lid": 0, "sm_lid": 0}
 
     def query_gid(self, port, index):
         return bytes(16) if index == 0 else self.gids[port - 1]
@@ -163,6 +163,51 @@ def test_a_native_port_s_address_is_its_gid_and_reaches_its_subnet_alone(monkeyp
     for far in ("fd00::2", "10.0.0.1"):
         assert code_of(host.local.towards, address(far)) == errno.ENETUNREACH
     assert host.opens() == set()
+
+
+def named_host(monkeypatch, answers, *texts):
+    """A host with a native device, whose ports' names are ``answers``; what was asked."""
+    host, asked = Host(a=texts), []
+    native = Device("a", *texts, link_layer=INFINIBAND)
+    monkeypatch.setattr(host.local.adapters, "_open_device", lambda name: native)
+
+    def told(device, port, gid, timeout_ms):
+        assert (device, gid) == (native, native.gids[port - 1])
+        assert timeout_ms > 0
+        asked.append(port)
+        if answers.get(port) is None:
+            raise DriverError(errno.ENETDOWN, "no manager yet")
+        return address(answers[port]).gid if answers[port] else b""
+
+    monkeypatch.setattr(local_devices, "address_of", told)
+    return host, asked
+
+
+def test_a_native_port_is_found_by_the_address_that_subnet_administration_knows(monkeypatch, no_routes):
+    host, asked = named_host(monkeypatch, {1: "10.0.0.1", 2: "10.0.0.2"}, "fe80::1", "fe80::2")
+    found = host.local.at(address("10.0.0.2"))
+    assert (found.port, found.address.host, found.gid) == (2, "10.0.0.2", address("fe80::2").gid)
+    assert host.local.at(address("fe80::2")).address.host == "fe80::2"
+    far = host.local.towards(address("192.0.2.7"))
+    assert (far.port, far.address.host) == (1, "10.0.0.1")
+    assert code_of(host.local.towards, address("fd00::2")) == errno.ENETUNREACH
+    assert sorted(each.port for each in host.local.all()) == [1, 2]
+    assert asked == [1, 2]
+    shared = host.local.share(far, far.gid, address("10.0.0.1").gid)
+    assert (shared.port, shared.address.host) == (1, "10.0.0.1")
+    assert host.local.share(far, far.gid).address.host == "fe80::1"
+    assert host.local.share(far, address("fe80::9").gid) is far
+
+
+def test_a_port_is_asked_for_its_name_until_it_is_told(monkeypatch, no_routes):
+    answers = {1: None, 2: ""}
+    host, asked = named_host(monkeypatch, answers, "fe80::1", "fe80::2")
+    assert host.local.at(address("fe80::1")).address.host == "fe80::1"
+    assert code_of(host.local.at, address("10.0.0.1")) == errno.EADDRNOTAVAIL
+    answers[1] = "10.0.0.1"
+    assert host.local.at(address("10.0.0.1")).port == 1
+    host.local.at(address("10.0.0.1"))
+    assert asked == [1, 2, 1, 1]
 
 
 def test_devices_in_virtual_time_are_passed_over(monkeypatch):

@@ -134,7 +134,7 @@ class NativeDevice(Device):
     """One InfiniBand port, in the default partition alone."""
 
     def query_port(self, port):
-        return {"link_layer": 1, "gid_tbl_len": 1, "active_mtu": 5, "pkey_tbl_len": 2}
+        return {"link_layer": 1, "gid_tbl_len": 1, "active_mtu": 5, "pkey_tbl_len": 2, "lid": 0, "sm_lid": 0}
 
     def query_gid(self, port, index):
         return NATIVE_HERE

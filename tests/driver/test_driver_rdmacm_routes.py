@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm.addresses import SocketAddress
 from softhca.driver.rdmacm.local_devices import LocalPort
-from softhca.driver.rdmacm.routes import RETRIES, Route, find_route, index_of
-from softhca.management.administration_attributes import AdministrationHeader, PathRecord
+from softhca.driver.rdmacm.routes import RETRIES, Route, address_of, find_port, find_route, index_of
+from softhca.management.administration_attributes import AdministrationHeader, PathRecord, ServiceRecord
 from softhca.management.mad import Mad
 
 OWN, PEER = (bytes.fromhex("fe80000000000000") + bytes(7) + bytes([n]) for n in (1, 2))
@@ -20,7 +21,9 @@ class Device:
 
     def __init__(self, status=0, lid=3, sm_lid=9, error=0, **answer):
         self.status, self.error = status, error
-        self.answer = PathRecord(**{"dlid": 7, "sl": 5, "mtu": 4, "pkey": 0x8012, **answer})
+        self.answer = answer.pop("record", None) or PathRecord(
+            **{"dlid": 7, "sl": 5, "mtu": 4, "pkey": 0x8012, **answer}
+        )
         self.port = {"lid": lid, "sm_lid": sm_lid, "sm_sl": 2, "pkey_tbl_len": len(PKEYS)}
         self.asked, self.registered = [], 0
 
@@ -88,3 +91,49 @@ def test_what_is_no_route_is_told(facts, code):
 def test_partitions_are_found_whatever_the_membership():
     here = place(Device())
     assert [index_of(here, pkey) for pkey in (0x7FFF, 0x8012, 0x0012, 0x0013)] == [0, 2, 2, -1]
+
+
+V4, V6 = SocketAddress(bytes((10, 1, 2, 3))).gid, bytes.fromhex("fd00") + bytes(13) + b"\7"
+DATA = {V4: bytes(12) + bytes((10, 1, 2, 3)), V6: V6}
+ATS = 0x1000_0CE1_0041_5453
+"""DAPL's Address Translation Service."""
+
+
+def record(gid, address):
+    return ServiceRecord(service_id=ATS, service_gid=gid, data=DATA[address].ljust(64, b"\0"))
+
+
+@pytest.mark.parametrize("address", [V4, V6])
+def test_the_port_that_has_an_address_is_asked_for(address):
+    device = Device(record=record(PEER, address))
+    assert find_port(place(device), address, 400) == PEER
+    (question, to, timeout_ms, _) = device.asked[0]
+    assert (to.dlid, to.sl, to.qpn, timeout_ms) == (9, 2, 1, 100)
+    front = AdministrationHeader.decode(question.body)
+    assert front.component_mask == 1 | sum(1 << bit for bit in range(7, 23))  # ServiceID, ServiceData8
+    asked = ServiceRecord.decode(question.data)
+    assert (asked.service_id, asked.service_gid, asked.data[:16]) == (ATS, bytes(16), DATA[address])
+    assert device.registered == 0
+
+
+@pytest.mark.parametrize("address", [V4, V6])
+def test_an_own_port_s_address_is_asked_for(address):
+    device = Device(record=record(OWN, address))
+    assert address_of(device, 1, OWN, 400) == address
+    question = device.asked[0][0]
+    assert AdministrationHeader.decode(question.body).component_mask == 3  # ServiceID, ServiceGID
+    asked = ServiceRecord.decode(question.data)
+    assert (asked.service_id, asked.service_gid, asked.data) == (ATS, OWN, bytes(64))
+
+
+def test_addresses_that_nobody_has():
+    for device in (Device(0x0300, record=record(PEER, V4)), Device(record=record(PEER, V6)),
+                   Device(record=record(bytes(16), V4))):  # fmt: skip
+        with pytest.raises(DriverError) as told:
+            find_port(place(device), V4, 10)
+        assert told.value.errno == errno.EHOSTUNREACH
+    assert address_of(Device(0x0300, record=record(OWN, V4)), 1, OWN, 10) == b""
+    assert address_of(Device(record=record(PEER, V4)), 1, OWN, 10) == b""
+    with pytest.raises(DriverError) as told:
+        address_of(Device(lid=0), 1, OWN, 10)
+    assert told.value.errno == errno.ENETDOWN

@@ -334,3 +334,34 @@ def test_who_subscribes_hears_of_groups() -> None:
     managed.run_until(managed.now + SECOND_NS)
     assert [number for number, _ in told(asker)] == [a.TRAP_GROUP_CREATED, a.TRAP_GROUP_DELETED]
     assert {data[rmpp.DATA_AT + 16 :][:16] for data in asker.reports} == {record.mgid}
+
+
+ATS = 0x1000_0CE1_0041_5453
+V4, V6 = bytes(10) + b"\xff\xff" + bytes((10, 1, 2, 3)), bytes.fromhex("fd00") + bytes(13) + b"\7"
+
+
+def test_addresses_of_ports_are_services_of_theirs() -> None:
+    """As DAPL's Address Translation Service has them."""
+    guids = [TREE.nodes[node].port_guid(1) for node in range(3)]
+    addresses = {guids[1]: V4, guids[2]: V6, 0x1234: V4}
+    _, manager, askers = bring_up(addresses=addresses)
+    by_gid = {each.service_gid: each for each in askers[4].records(S)}
+    assert by_gid.keys() == {askers[1].gid, askers[2].gid}
+    for asker, data in ((askers[1], bytes(12) + V4[12:]), (askers[2], V6)):
+        record = by_gid[asker.gid]
+        assert (record.service_id, record.service_pkey, record.lease) == (ATS, 0xFFFF, services.FOR_EVER)
+        assert record.name.rstrip(b"\0") == b"DAPL Address Translation Service"
+        assert record.data == data.ljust(64, b"\0")
+        wanted = S(service_id=ATS, data=data.ljust(64, b"\0"))
+        answer = askers[5].ask(GET, SR, wanted, 1 | 0xFFFF << 7)
+        assert answer is not None
+        assert S.decode(answer.data[0]).service_gid == asker.gid
+    assert len(manager.administration.services) == 2
+
+
+def test_an_address_is_a_service_of_a_partition_that_its_port_is_in() -> None:
+    guids = [TREE.nodes[node].port_guid(1) for node in range(3)]
+    everyone, apart = Partition(0x7FFF, frozenset(guids[:1]), frozenset()), Partition(1, frozenset(guids[1:]))
+    _, _, askers = bring_up(addresses={guids[1]: V4}, partitions=(everyone, apart))
+    assert [each.service_pkey for each in askers[2].records(S)] == [0x8001]
+    assert askers[0].records(S) == []

@@ -71,18 +71,27 @@ def test_rping_between_hosts_of_an_ethernet(ethernet: Path) -> None:
 NATIVE = "fat-tree:radix=4"
 FIRST_GID = "fe80::200:0:1:1"
 """Of the first host of a generated fabric."""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "rping.py"
+IN_PYTHON = f"env LD_PRELOAD= {sys.executable} {EXAMPLE}"
 CONNECTED = {
-    "rping": ("rping -s -a :: -C 3 -v", "rping -c -a $GID -C 3 -v", r"^ping data: rdma-ping-", 3),
-    "ucmatose": ("ucmatose -C 5 -b ::", "ucmatose -C 5 -s $GID", r"^return status 0$", 2),
-    "udaddy": ("udaddy -C 5 -b ::", "udaddy -C 5 -s $GID", r"^return status 0$", 2),
-    "rstream": ("rstream -b :: -S 3000 -C 20", "rstream -s $GID -S 3000 -C 20", r"^custom +2.9k +20 ", 2),
-}
+    "rping to a GID": ("rping -s -a :: -C 3 -v", "rping -c -a $GID -C 3 -v", r"^ping data: rdma-ping-", 3),
+    "rstream to a GID": (
+        "rstream -b :: -S 3000 -C 20", "rstream -s $GID -S 3000 -C 20", r"^custom +2.9k +20 ", 2,
+    ),
+    "rping": ("rping -s -a $first -C 3 -v", "rping -c -a $first -C 3 -v", r"^ping data: rdma-ping-", 3),
+    "ib_write_bw": (
+        "ib_write_bw -F -R -x 0 -n 20 -s 20000", "ib_write_bw -F -R -x 0 -n 20 -s 20000 $first",
+        r"^ 20000 +20 ", 2,
+    ),
+    "udaddy": ("udaddy -C 5", "udaddy -C 5 -s $first", r"^return status 0$", 2),
+    "rping from Python": ("rping -s", f"{IN_PYTHON} -c -a $first -C 4", r"^ping data: rdma-ping-", 4),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("program", CONNECTED)
 def test_programs_are_connected_between_hosts_of_a_native_fabric(program: str) -> None:
-    """The way there comes from subnet administration."""
-    needs(program)
+    """Who has an IPv4 address and the way there come from subnet administration."""
+    needs(program.split()[0])
     server, client, said, count = CONNECTED[program]
     text = both_ends(NATIVE, server, client.replace("$GID", FIRST_GID))
     assert len(re.findall(said, text, re.MULTILINE)) == count, text
@@ -90,6 +99,7 @@ def test_programs_are_connected_between_hosts_of_a_native_fabric(program: str) -
 
 def test_who_is_nowhere_on_a_native_fabric() -> None:
     needs("rping")
-    client = "rping -c -a fe80::7 -C 1 2>&1; exit 0"
+    client = "eval 'rping -c -a fe80::7 -C 1; rping -c -a 192.0.2.1 -C 1' 2>&1; exit 0"
     said = both_ends(NATIVE, "true", client)
     assert "RDMA_CM_EVENT_ROUTE_ERROR, error -113" in said
+    assert "RDMA_CM_EVENT_ADDR_ERROR, error -113" in said

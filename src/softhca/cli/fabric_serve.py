@@ -11,11 +11,18 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from softhca.cli.errors import CommandError, UsageError
-from softhca.cli.fabric_topology import add_partitions, add_topology, load_fabric, load_partitions
+from softhca.cli.fabric_topology import (
+    add_partitions,
+    add_topology,
+    linked_ports,
+    load_fabric,
+    load_partitions,
+)
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.cli.run_fabric import FABRIC_VARIABLE
 from softhca.fabric.ethernet.layout import EthernetTopology
@@ -64,7 +71,8 @@ def add_parser(parts: Any) -> None:
     parser.add_argument(
         "--addresses",
         metavar="ADDRESS,…",
-        help="of an Ethernet's hosts, port by port in the topology's order (default: loopback addresses)",
+        help="of hosts, port by port in the topology's order (otherwise an Ethernet's have loopback ones,"
+        " others none); on an InfiniBand fabric --manager's subnet administration tells them",
     )
     parser.add_argument("--attended", action="store_true", help=argparse.SUPPRESS)
     add_json_option(parser)
@@ -113,7 +121,7 @@ def serve(args: argparse.Namespace) -> int:
     start_ns = time.monotonic_ns()
     managed = None
     if args.manager is not None and isinstance(plane, MadPlane):
-        managed = _managed(plane, args.manager, args.partitions)
+        managed = _managed(plane, args.manager, args.partitions, _gids(args.addresses))
     loop = FabricLoop(plane, lambda: time.monotonic_ns() - start_ns, managed)
     server = FabricServer(loop, args.name, _address(args.listen) if args.listen else None)
     before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -145,16 +153,21 @@ def _plane(args: argparse.Namespace) -> MadPlane | EthernetPlane:
     """What carries the packets of the fabric.  UsageError, CommandError."""
     loaded = load_fabric(args.topology)
     if not isinstance(loaded, EthernetTopology):
-        if args.addresses:
-            raise UsageError("--addresses goes with an Ethernet: hosts of this fabric have LIDs")
+        if args.addresses and args.manager is None:
+            raise UsageError("--addresses goes with --manager: another manager has records of its own")
         return MadPlane(loaded)
     for name in ("manager", "listen", "partitions"):
         if getattr(args, name) is not None:
             raise UsageError(f"--{name} goes with an InfiniBand fabric, and {args.topology} is an Ethernet")
     try:
-        return EthernetPlane(loaded, [_gid(each) for each in (args.addresses or "").split(",") if each])
+        return EthernetPlane(loaded, _gids(args.addresses))
     except TopologyError as error:
         raise UsageError(f"--addresses: {error}") from None
+
+
+def _gids(text: str | None) -> list[bytes]:
+    """The addresses of ``--addresses``, in the form of GIDs.  UsageError."""
+    return [_gid(each) for each in (text or "").split(",") if each]
 
 
 def _gid(text: str) -> bytes:
@@ -180,8 +193,11 @@ def _attend(loop: FabricLoop) -> None:
     print("ready", flush=True)
 
 
-def _managed(plane: MadPlane, name: str, partitions: Path | None) -> ManagedFabric:
-    """The fabric with a manager of ours at the node that is named, else at the first host."""
+def _managed(
+    plane: MadPlane, name: str, partitions: Path | None, addresses: Sequence[bytes]
+) -> ManagedFabric:
+    """The fabric with a manager of ours at the node that is named, else at the first host; ``addresses`` are
+    those of the hosts' linked ports, in their order."""
     from softhca.fabric.manager.managed_fabric import ManagedFabric
     from softhca.fabric.manager.manager import ManagerConfig
 
@@ -193,7 +209,13 @@ def _managed(plane: MadPlane, name: str, partitions: Path | None) -> ManagedFabr
     managed = ManagedFabric(plane.topology, plane)
     guid = plane.topology.nodes[end.node].port_guid(end.port)
     known = load_partitions(partitions, plane.topology, guid)
-    managed.add(end, ManagerConfig(guid, partitions=known))
+    guids = [each for ports in linked_ports(plane.topology).values() for each in ports.values()]
+    if len(addresses) > len(guids):
+        raise UsageError(f"--addresses: {len(addresses)}, and {len(guids)} ports of hosts have a link")
+    if len(set(addresses)) < len(addresses):
+        raise UsageError("--addresses: two ports would have the same one")
+    named = dict(zip(guids, addresses, strict=False))
+    managed.add(end, ManagerConfig(guid, partitions=known, addresses=named))
     return managed
 
 

@@ -76,6 +76,17 @@ def add_partitions(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def linked_ports(topology: Topology) -> dict[str, dict[int, int]]:
+    """The hosts that have links, in the topology's order: their ports that have one, with their GUIDs."""
+    found = {}
+    for index in topology.end_nodes:
+        node = topology.nodes[index]
+        ports = {port: node.port_guid(port) for port in node.addressed_ports if topology.peer(index, port)}
+        if ports:
+            found[node.name] = ports
+    return found
+
+
 def load_partitions(path: Path | None, topology: Topology, manager_guid: int) -> tuple[Partition, ...]:
     """The partitions of a file, none without one.  CommandError: it cannot be read or says what cannot be."""
     if path is None:

@@ -65,10 +65,8 @@ class RunFabric:
         ]  # fmt: skip
 
     def peers(self) -> tuple[list[str], list[str]]:
-        """Addresses by which copies find each other, on loopback, and those of an Ethernet's hosts, port by
-        port: a copy's is that of its first port."""
-        if not self.is_ethernet:
-            return free_loopback_addresses(len(self.hosts)), []
+        """Addresses by which copies find each other, on loopback, and those of the hosts, port by port: a
+        copy's is that of its first port."""
         free = free_loopback_addresses(sum(map(len, self.ports)))
         firsts = [sum(map(len, self.ports[:rank])) for rank in range(len(self.hosts))]
         return [free[first] for first in firsts], free
@@ -91,7 +89,7 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
             "--link fabric gives every copy its device: SOFTHCA_DEVICES must not be set",
             "unset SOFTHCA_DEVICES",
         )
-    from softhca.cli.fabric_topology import load_fabric
+    from softhca.cli.fabric_topology import linked_ports, load_fabric
     from softhca.fabric.topology import Topology
 
     text = text.removeprefix(PREFIX)
@@ -99,7 +97,7 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
         raise UsageError("which fabric?  --link fabric:TOPOLOGY, as in fabric:fat-tree:radix=4")
     loaded = load_fabric(text)
     topology = loaded if isinstance(loaded, Topology) else loaded.topology
-    hosts = _linked_hosts(topology)
+    hosts = {name: tuple(ports) for name, ports in linked_ports(topology).items()}
     if copies > len(hosts):
         raise UsageError(f"{copies} copies, and {text} has {len(hosts)} hosts with a link")
     switches = [topology.nodes[index].name for index in topology.switches]
@@ -115,17 +113,6 @@ def plan(text: str, copies: int, environment: Mapping[str, str], name: str = "")
 
 def _options(loaded: Topology | EthernetTopology) -> str:
     return "?congestion=dcqcn" if getattr(loaded, "congestion", False) else ""
-
-
-def _linked_hosts(topology: Topology) -> dict[str, tuple[int, ...]]:
-    """The hosts that have links, with the ports of these, in the topology's order."""
-    found = {}
-    for index in topology.end_nodes:
-        node = topology.nodes[index]
-        ports = tuple(port for port in node.addressed_ports if topology.peer(index, port))
-        if ports:
-            found[node.name] = ports
-    return found
 
 
 def _free_name() -> str:
@@ -144,8 +131,8 @@ def served(
     addresses: Sequence[str] = (),
 ) -> Iterator[None]:
     """While the block runs, the fabric's process does: its manager has brought it up before.  It ends with
-    the block, or with this process, whose end of its input closes.  ``addresses``: of an Ethernet's first
-    hosts.  CommandError: it cannot be.
+    the block, or with this process, whose end of its input closes.  ``addresses``: of the first hosts.
+    CommandError: it cannot be.
     """
     words = ["softhca", "fabric", "serve", topology.removeprefix(PREFIX), "--name", fabric.name]
     words += ["--attended"] if fabric.is_ethernet else [f"--manager={fabric.manager}", "--attended"]

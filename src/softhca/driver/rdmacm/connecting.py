@@ -81,14 +81,14 @@ class Connection:
             assert owner.source is not None
             assert owner.destination is not None
             place = owner.place
-            header = IpHeader.between(place.gid, owner.source.port, owner.destination.gid)
+            header = IpHeader.between(place.address.gid, owner.source.port, owner.destination.gid)
             private = header.encode() + parameters.private_data
             if len(private) > (REQUEST_BYTES if owner.connected else RESOLUTION_BYTES):
                 raise DriverError(
                     errno.EINVAL, f"private_data: {len(parameters.private_data)} bytes are too many"
                 )
             self.path = CmPath(
-                owner.destination.gid,
+                owner.peer_gid,
                 owner.route.dlid,
                 owner.route.sl,
                 traffic_class=owner.traffic_class,

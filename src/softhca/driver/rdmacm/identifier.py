@@ -19,7 +19,7 @@ from softhca.driver.rdmacm.events import EventChannel, IdentifierEvent
 from softhca.driver.rdmacm.groups import Groups
 from softhca.driver.rdmacm.local_devices import LocalDevices, LocalPort
 from softhca.driver.rdmacm.port_numbers import Binding, PortNumbers
-from softhca.driver.rdmacm.routes import ON_ETHERNET, find_route
+from softhca.driver.rdmacm.routes import ON_ETHERNET, find_port, find_route
 from softhca.management.ip_service import PORT_SPACES, TCP
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OPTION_ID = 0
 OPTION_TOS, OPTION_REUSEADDR, OPTION_AFONLY, OPTION_ACK_TIMEOUT = range(4)
 _MOST_ACK_TIMEOUT = 31
-ROUTE_MS = 2000
+ADDRESS_MS = ROUTE_MS = 2000
 
 DEVICES = LocalDevices()
 PORT_NUMBERS = PortNumbers()
@@ -61,6 +61,7 @@ class Identifier:
         self.state = states.IDLE
         self.source: SocketAddress | None = None
         self.destination: SocketAddress | None = None
+        self.peer_gid = bytes(16)
         self.local: LocalPort | None = None
         self.route = ON_ETHERNET
         self.queue_pair: QpHandle | None = None
@@ -103,10 +104,11 @@ class Identifier:
 
     def resolve_address(self, destination: SocketAddress, source: SocketAddress | None = None) -> None:
         """Find the device that leads to ``destination``; `events.ADDR_RESOLVED` follows.  ``source`` is bound
-        first where the identifier is not bound.  As `bind`; ENETUNREACH.
+        first where the identifier is not bound.  On native links subnet administration is asked who has an
+        IPv4 address.  As `bind`; ENETUNREACH; as `find_port`.
         """
         with self.lock:
-            after = states.after(self.state, states.RESOLVE_ADDRESS)
+            states.after(self.state, states.RESOLVE_ADDRESS)
             if self.state == states.IDLE:
                 self._bind(source or any_address(destination))
             assert self.source is not None
@@ -116,8 +118,13 @@ class Identifier:
                 self._use(self.devices.towards(destination))
             if destination.is_localhost and self.local is not None:  # no device's: this one's
                 destination = self.local.address.with_port(destination.port)
-            self.destination = destination
-            self.state = after
+            place = self.place
+        gid = destination.gid
+        if place.is_native and not destination.is_ipv6:
+            gid = find_port(place, gid, ADDRESS_MS)
+        with self.lock:
+            self.state = states.after(self.state, states.RESOLVE_ADDRESS)
+            self.destination, self.peer_gid = destination, gid
         self.queue_event(events.ADDR_RESOLVED)
 
     def resolve_route(self, timeout_ms: int = ROUTE_MS) -> None:
@@ -127,9 +134,8 @@ class Identifier:
         """
         with self.lock:
             states.after(self.state, states.RESOLVE_ROUTE)
-            place, destination = self.place, self.destination
-            assert destination is not None
-        found = find_route(place, destination.gid, timeout_ms) if place.is_native else ON_ETHERNET
+            place, gid = self.place, self.peer_gid
+        found = find_route(place, gid, timeout_ms) if place.is_native else ON_ETHERNET
         with self.lock:
             self.state = states.after(self.state, states.RESOLVE_ROUTE)
             self.route = found

@@ -119,7 +119,7 @@ class Listener:
                 else:
                     port.channel.reject(event.id, NOBODY_LISTENS)
             return None
-        local = owner.devices.share(place, event.own_gid)
+        local = owner.devices.share(place, event.own_gid, header.destination_gid)
         assert owner.source is not None
         child = type(owner)(owner.channel, owner.space, owner.devices)
         child.traffic_class = owner.traffic_class
@@ -140,7 +140,7 @@ class Listener:
         assert one.source is not None
         assert two.source is not None
         if one.source.is_ipv6 == two.source.is_ipv6:
-            return one.local is not None and two.local is not None and one.local.gid != two.local.gid
+            return one.local is not None and two.local is not None and one.local.address != two.local.address
         six = one if one.source.is_ipv6 else two
         return six.local is not None or six.family_only is True
 
@@ -149,6 +149,6 @@ class Listener:
         owner = self._owner
         assert owner.source is not None
         if not owner.source.is_any or owner.local is not None:
-            return header.destination_gid == place.gid
+            return header.destination_gid == place.address.gid
         is_ipv6 = header.ip_version == 6
         return is_ipv6 == owner.source.is_ipv6 or (owner.source.is_ipv6 and not owner.family_only)

@@ -5,11 +5,12 @@ Identifiers share devices: each is opened with the first identifier that needs i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from softhca.driver import registry
@@ -18,12 +19,15 @@ from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.ports import forget_ports
+from softhca.driver.rdmacm.routes import address_of
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.management.ip_service import V4_MAPPED_PREFIX
 
 LINK_LAYER_ETHERNET = 2
 PREFIX_BYTES = 8
 """Of a GID: those of its subnet."""
+NAME_MS = 1000
+"""So long a subnet manager has time to tell an own port's IP address."""
 _ROCE_PORT = 4791
 
 
@@ -31,7 +35,8 @@ _ROCE_PORT = 4791
 class LocalPort:
     """A port of an open device, by its GID ``gid``, which is entry ``gid_index`` of its table; its MTU
     (``ibv_mtu``), and how many READs and atomics the device can do at a time, as responder and as initiator.
-    ``is_native``: it is InfiniBand's, where a GID is an IPv6 address of its own subnet alone.
+    ``is_native``: it is InfiniBand's, where a GID is an IPv6 address of its own subnet alone; ``name`` is the
+    IP address, in the form of a GID, by which subnet administration knows it besides (empty: by none).
     """
 
     device: DeviceDriver
@@ -42,11 +47,12 @@ class LocalPort:
     max_responder_resources: int
     max_initiator_depth: int
     is_native: bool = False
+    name: bytes = b""
 
     @property
     def address(self) -> SocketAddress:
         """The port's IP address, without a port number."""
-        return of_gid(self.gid)
+        return of_gid(self.name or self.gid)
 
 
 class LocalDevices:
@@ -61,6 +67,7 @@ class LocalDevices:
         self._names = names
         self._lock = threading.RLock()
         self._ports: dict[DeviceDriver, tuple[LocalPort, ...]] = {}
+        self._unnamed: dict[DeviceDriver, dict[int, LocalPort]] = {}
 
     def at(self, address: SocketAddress) -> LocalPort:
         """The port with this address; the caller has its device until `release`.
@@ -75,8 +82,8 @@ class LocalDevices:
 
     def towards(self, destination: SocketAddress) -> LocalPort:
         """The port by which ``destination`` is reached: the one that has the address itself, the one that the
-        kernel's routes name, a native one of its subnet, or else the first of the same IP version.  As `at`;
-        ENETUNREACH.
+        kernel's routes name, a native one of its subnet, or else the first of the same IP version (a native
+        GID leads to no other subnet).  As `at`; ENETUNREACH.
         """
         gid = destination.gid
         fits: list[Callable[[LocalPort], bool]] = [partial(_has, gid)]
@@ -84,7 +91,7 @@ class LocalDevices:
         if source is not None:
             fits.append(partial(_has, source))
         fits.append(partial(_in_subnet, gid))
-        fits.append(lambda found: not found.is_native and found.address.is_ipv6 == destination.is_ipv6)
+        fits.append(partial(_leads_anywhere, destination.is_ipv6))
         return self._choose(fits, DriverError(errno.ENETUNREACH, f"no device reaches {destination.host}"))
 
     def all(self) -> list[LocalPort]:
@@ -110,14 +117,15 @@ class LocalDevices:
                 raise refused
             return taken
 
-    def share(self, place: LocalPort, gid: bytes) -> LocalPort:
-        """The same port for one more user, by its GID ``gid`` where it has that."""
+    def share(self, place: LocalPort, gid: bytes, address: bytes = b"") -> LocalPort:
+        """The same port for one more user, by its GID ``gid``, and its IP address ``address`` in the form of
+        a GID, where it has these."""
         with self._lock:
-            if self.adapters.share(place.device):
-                for each in self._ports[place.device]:
-                    if each.gid == gid and each.port == place.port:
-                        return each
-        return place
+            if not self.adapters.share(place.device):
+                return place
+            fits = [each for each in self._ports[place.device] if each.gid == gid and each.port == place.port]
+            named = [each for each in fits if each.address.gid == address]
+        return (named or fits or [place])[0]
 
     def release(self, device: DeviceDriver) -> None:
         """One user of ``device`` less; closed with the last."""
@@ -125,6 +133,7 @@ class LocalDevices:
             if self.adapters.users(device) <= 1:
                 forget_ports(device)
                 self._ports.pop(device, None)
+                self._unnamed.pop(device, None)
             self.adapters.release(device)
 
     def _choose(self, fits: Sequence[Callable[[LocalPort], bool]], otherwise: DriverError) -> LocalPort:
@@ -167,15 +176,33 @@ class LocalDevices:
             except DriverError:
                 self.adapters.release(device)
                 raise
+            native = {each.port: each for each in self._ports[device] if each.is_native}
+            self._unnamed[device] = native if device.events.waits else {}
+        if self._unnamed[device]:
+            self._ask_for_names(device)
         return device
 
+    def _ask_for_names(self, device: DeviceDriver) -> None:
+        """Ask by which IP addresses native ports are known, until there is an answer."""
+        unnamed = self._unnamed[device]
+        for place in list(unnamed.values()):
+            with contextlib.suppress(DriverError):
+                name = address_of(device, place.port, place.gid, NAME_MS)
+                del unnamed[place.port]
+                if name:
+                    self._ports[device] += (replace(place, name=name),)
 
-def _has(gid: bytes, found: LocalPort) -> bool:
-    return found.gid == gid
+
+def _has(address: bytes, found: LocalPort) -> bool:
+    return found.address.gid == address
 
 
 def _in_subnet(gid: bytes, found: LocalPort) -> bool:
     return found.is_native and found.gid[:PREFIX_BYTES] == gid[:PREFIX_BYTES]
+
+
+def _leads_anywhere(is_ipv6: bool, found: LocalPort) -> bool:
+    return found.address.is_ipv6 == is_ipv6 and (not found.is_native or bool(found.name))
 
 
 def _on_loopback(is_ipv6: bool, found: LocalPort) -> bool:

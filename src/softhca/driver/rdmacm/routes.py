@@ -1,7 +1,9 @@
-"""Routes on native links: what subnet administration says of the way from a port to a GID.
+"""Routes and addresses on native links: what subnet administration says of the way to a GID, and of IP
+addresses.
 
 On RoCEv2 an address is all that a packet needs; on InfiniBand the LID, service level and MTU of the way come
-from a PathRecord (IBTA vol. 1, 15.2.5.16), which a datagram to the subnet manager's port asks for.
+from a PathRecord (IBTA vol. 1, 15.2.5.16), which a datagram to the subnet manager's port asks for, and a port
+that has an IP address besides its GID is found by a ServiceRecord (`softhca.management.address_queries`).
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from softhca.driver.agents import MadAddress
 from softhca.driver.errors import DriverError
+from softhca.management import address_queries
 from softhca.management.path_queries import CLASS_SUBN_ADM, CLASS_VERSION, answer, question
 
 if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
     from softhca.driver.rdmacm.local_devices import LocalPort
 
 RETRIES = 3
@@ -41,18 +45,8 @@ def find_route(place: LocalPort, gid: bytes, timeout_ms: int) -> Route:
     DriverError: ENETDOWN where the port has no LID or knows no subnet manager, EHOSTUNREACH where there is no
     such path, ETIMEDOUT where nobody answers.
     """
-    device, port = place.device, place.port
-    attributes = device.query_port(port)
-    if not attributes["lid"] or not attributes["sm_lid"]:
-        raise DriverError(errno.ENETDOWN, f"port {port} has no LID, or knows no subnet manager")
-    manager = MadAddress(dlid=attributes["sm_lid"], sl=attributes["sm_sl"])
-    agent = device.register_agent(port, CLASS_SUBN_ADM, CLASS_VERSION, (), 1)
-    try:
-        asked = question(place.gid, gid, random.getrandbits(32))
-        data = agent.ask(asked, manager, max(timeout_ms // (RETRIES + 1), 1), RETRIES)
-    finally:
-        agent.unregister()
-    found = answer(data)
+    asked = question(place.gid, gid, random.getrandbits(32))
+    found = answer(_ask(place.device, place.port, asked, timeout_ms))
     if found.status:
         why = f"no path to {gid.hex(':', 2)}: subnet administration's status {found.status:#06x}"
         raise DriverError(errno.EHOSTUNREACH, why)
@@ -63,6 +57,38 @@ def find_route(place: LocalPort, gid: bytes, timeout_ms: int) -> Route:
         why = f"the path is in partition {found.pkey:#06x}, which the port is not in"
         raise DriverError(errno.EHOSTUNREACH, why)
     return Route(found.dlid, found.sl, found.mtu, index)
+
+
+def find_port(place: LocalPort, address: bytes, timeout_ms: int) -> bytes:
+    """The GID of the port that has an IP address, in the form of a GID.  As `find_route`; EHOSTUNREACH where
+    nobody has it.
+    """
+    asked = address_queries.question_of_address(address, random.getrandbits(32))
+    found = address_queries.answer(_ask(place.device, place.port, asked, timeout_ms))
+    if found.status or found.address != address or not any(found.gid):
+        why = f"nobody has {address.hex(':', 2)}: subnet administration's status {found.status:#06x}"
+        raise DriverError(errno.EHOSTUNREACH, why)
+    return found.gid
+
+
+def address_of(device: DeviceDriver, port: int, gid: bytes, timeout_ms: int) -> bytes:
+    """The IP address of an own native port, in the form of a GID; empty: it has none.  As `find_route`."""
+    asked = address_queries.question_of_port(gid, random.getrandbits(32))
+    found = address_queries.answer(_ask(device, port, asked, timeout_ms))
+    return b"" if found.status or found.gid != gid else found.address
+
+
+def _ask(device: DeviceDriver, port: int, asked: bytes, timeout_ms: int) -> bytes:
+    """Subnet administration's response."""
+    attributes = device.query_port(port)
+    if not attributes["lid"] or not attributes["sm_lid"]:
+        raise DriverError(errno.ENETDOWN, f"port {port} has no LID, or knows no subnet manager")
+    manager = MadAddress(dlid=attributes["sm_lid"], sl=attributes["sm_sl"])
+    agent = device.register_agent(port, CLASS_SUBN_ADM, CLASS_VERSION, (), 1)
+    try:
+        return agent.ask(asked, manager, max(timeout_ms // (RETRIES + 1), 1), RETRIES)
+    finally:
+        agent.unregister()
 
 
 def index_of(place: LocalPort, pkey: int) -> int:

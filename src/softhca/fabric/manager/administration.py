@@ -142,6 +142,9 @@ class SubnetAdministration:
         self.subscriptions.forget(set(gone))
         self.groups.forget(set(gone))
         self.lookups.forget()
+        for guid, address in self._manager.config.addresses.items():
+            if guid in inventory.by_guid:
+                self.services.register_address(inventory.by_guid[guid], address, inventory, now)
         if before:
             for guid in gone:
                 self._send_notice(a.TRAP_GID_OUT, before[guid].gid)

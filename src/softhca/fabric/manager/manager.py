@@ -11,7 +11,7 @@ whether a port has changed its state, and begins a heavy one if so.  Traps begin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -97,6 +97,8 @@ class ManagerConfig:
     administration_key: int = 1
     """The SM_Key of queries whose sender is trusted; 0: nobody is."""
     queries_per_second: int = 4000
+    addresses: Mapping[int, bytes] = field(default_factory=dict)
+    """IP addresses, in the form of GIDs, by port GUID: registered as `address_queries` says."""
 
     def __post_init__(self) -> None:
         if self.engine != "auto" and self.engine not in ENGINES:

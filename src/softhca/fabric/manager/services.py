@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from softhca.fabric.manager.inventory import Inventory, KnownPort
 from softhca.fabric.manager.membership import in_partition
 from softhca.fabric.manager.paths import RefusedError
 from softhca.fabric.manager.requests import NEVER_NS
+from softhca.management.address_queries import SERVICE_ID, SERVICE_NAME, service_data
 from softhca.management.administration_attributes import (
     STATUS_DENIED,
     STATUS_INSUFFICIENT_COMPONENTS,
@@ -64,6 +66,12 @@ class Services:
         self._ends_ns[name] = NEVER_NS if record.lease == FOR_EVER else now + record.lease * SECOND_NS
         self._plan()
         return record
+
+    def register_address(self, port: KnownPort, address: bytes, inventory: Inventory, now: int) -> None:
+        """As the port's host would register it; where that is refused there is no such record."""
+        mask = sum(_BITS[each] for each in _RID)
+        with contextlib.suppress(RefusedError):
+            self.register(address_record(port, address), mask, port, inventory, now)
 
     def withdraw(
         self, wanted: ServiceRecord, mask: int, requester: KnownPort, inventory: Inventory
@@ -124,6 +132,16 @@ class Services:
 
     def _plan(self) -> None:
         self.next_deadline_ns = min(self._ends_ns.values(), default=NEVER_NS)
+
+
+def address_record(port: KnownPort, address: bytes) -> ServiceRecord:
+    """That ``port`` has an IP address, in the form of a GID: in the default partition where it is in it."""
+    keys = port.keys.values()
+    key = DEFAULT_PKEY if DEFAULT_PKEY in keys else next(iter(keys), DEFAULT_PKEY)
+    data = service_data(address).ljust(64, b"\0")
+    return ServiceRecord(
+        SERVICE_ID, port.gid, key, lease=FOR_EVER, name=SERVICE_NAME.ljust(64, b"\0"), data=data
+    )
 
 
 def _name(record: ServiceRecord) -> Name:

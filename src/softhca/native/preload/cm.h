@@ -28,19 +28,22 @@ struct ip {
 };
 
 /* A port of a device, with its channel of connections where that is `open`, and its agent for questions to
-   subnet administration where it `asks`; so many `questions` are under way. */
+   subnet administration where it `asks`; so many `questions` are under way.  `naming`: the one for its IP
+   address, which has been answered where it is `named`. */
 struct port {
     struct device *device;
-    uint8_t number, open, asks;
+    uint8_t number, open, asks, named;
     uint32_t cm, agent, questions;
+    uint64_t naming;
     struct ring ring, answers;
 };
 
-/* An address of a port: entry `index` of its GID table.  `native`: it is InfiniBand's, where a GID is an IPv6
-   address of its own subnet alone. */
+/* An address of a port, in the form of a GID, with its GID: entry `index` of the table.  `native`: it is
+   InfiniBand's, where a GID is an IPv6 address of its own subnet alone, and another address is one that subnet
+   administration knows. */
 struct place {
     struct port *port;
-    uint8_t index, mtu, native, gid[16];
+    uint8_t index, mtu, native, gid[16], address[16];
 };
 
 struct device {
@@ -54,7 +57,7 @@ struct device {
     int closing, gone;
     uint64_t guid;             /* in network order */
     uint8_t most_resources, most_depth;
-    uint32_t port_count, place_count;
+    uint32_t port_count, place_count, place_room; /* identifiers refer to places, which do not move */
     struct port *ports;
     struct place *places;
 };
@@ -98,9 +101,10 @@ struct identifier {
     int ack_timeout, family_only;  /* -1: not said */
     uint32_t qkey, psn;
     struct ip source, destination;
+    uint8_t peer_gid[16];      /* that of the destination */
     struct place *place;
     struct route route;
-    uint64_t question;         /* of the route, to subnet administration; 0: none is under way */
+    uint64_t question;         /* to subnet administration, of a port or of the route; 0: none is under way */
     /* the connection: its number among those of `port`, where that is set */
     struct port *port;
     uint32_t number;
@@ -162,7 +166,9 @@ int place_at(const struct ip *address, struct place **found);
 int place_towards(const struct ip *destination, struct place **found);
 /* All ports, each by its first address; NULL where there is none. */
 struct place **places_all(uint32_t *count);
-struct place *place_of_gid(struct port *port, const uint8_t *gid);
+/* The place of a port with a GID, and that address where it has it; else some other of the port's. */
+struct place *place_of(struct port *port, const uint8_t *gid, const uint8_t *address);
+int place_add(struct device *device, const struct place *place);
 int port_open(struct port *port);
 struct device *devices_take(void);
 void devices_free(struct device *list);
@@ -170,10 +176,13 @@ void devices_abandon(void);
 
 /* Routes */
 
-/* Ask for the route of an identifier with two addresses: an event tells of the answer, or that there is none
-   within `timeout_ms`; errno. */
+/* Ask for the port that has the destination's IP address, or for the route of an identifier whose peer's GID
+   is known: an event tells of the answer, or that there is none within `timeout_ms`; errno. */
+int port_ask(struct identifier *id, uint32_t timeout_ms);
 int route_ask(struct identifier *id, uint32_t timeout_ms);
 int routes_take(struct device *device);
+/* Learn the IP addresses of native ports, where subnet administration can tell them. */
+void names_learn(struct device *device);
 /* Where a port has a partition's key, as a full member or a limited one; errno. */
 int pkey_index(const struct port *port, uint16_t pkey, uint16_t *found);
 

@@ -92,7 +92,7 @@ static int bind_to(struct identifier *id, const void *address, size_t bytes)
 static int use_place(struct identifier *id, struct place *place)
 {
     id->place = place;
-    memcpy(id->source.gid, place->gid, 16);
+    memcpy(id->source.gid, place->address, 16);
     return 0;
 }
 
@@ -114,8 +114,18 @@ static void unbind(struct identifier *id)
     memset(&id->source, 0, sizeof id->source);
 }
 
+/* The address is that of a port; who has an IPv4 one on native links is asked for, and told later. */
+static int find_port(struct identifier *id, uint32_t timeout_ms, uint8_t after)
+{
+    if (id->place->native && id->destination.version == 4)
+        return port_ask(id, timeout_ms);
+    memcpy(id->peer_gid, id->destination.gid, 16);
+    id->state = after;
+    return queue_event(id, UCMA_ADDR_RESOLVED, 0);
+}
+
 static int resolve(struct identifier *id, const void *from, size_t from_bytes, const void *to,
-                   size_t to_bytes)
+                   size_t to_bytes, uint32_t timeout_ms)
 {
     struct ip source = {.version = 0}, destination;
     struct place *place = id->place;
@@ -128,6 +138,8 @@ static int resolve(struct identifier *id, const void *from, size_t from_bytes, c
     if (!error && family != AF_UNSPEC)
         error = ip_parse(from, from_bytes, &source);
     error = error ? error : state_after(id, CM_RESOLVE_ADDRESS, &after);
+    if (!error && id->question)
+        error = EINVAL;
     error = error ? error : bind_source(id, &source, &destination);
     if (error)
         return error;
@@ -144,10 +156,9 @@ static int resolve(struct identifier *id, const void *from, size_t from_bytes, c
         return error;
     }
     if (ip_is_localhost(&destination)) /* no device's: this one's */
-        memcpy(destination.gid, place->gid, 16);
+        memcpy(destination.gid, place->address, 16);
     id->destination = destination;
-    id->state = after;
-    return queue_event(id, UCMA_ADDR_RESOLVED, 0);
+    return find_port(id, timeout_ms, after);
 }
 
 static int bind_ip(struct identifier *id, const union fields *fields, size_t room)
@@ -168,14 +179,15 @@ static int resolve_ip(struct identifier *id, const union fields *fields, size_t 
 {
     const struct ucma_resolve_ip *asked = &fields->resolve_ip;
     (void)room;
-    return resolve(id, &asked->src_addr, sizeof asked->src_addr, &asked->dst_addr, sizeof asked->dst_addr);
+    return resolve(id, &asked->src_addr, sizeof asked->src_addr, &asked->dst_addr, sizeof asked->dst_addr,
+                   asked->timeout_ms);
 }
 
 static int resolve_addr(struct identifier *id, const union fields *fields, size_t room)
 {
     const struct ucma_resolve_addr *asked = &fields->resolve;
     (void)room;
-    return resolve(id, &asked->src_addr, asked->src_size, &asked->dst_addr, asked->dst_size);
+    return resolve(id, &asked->src_addr, asked->src_size, &asked->dst_addr, asked->dst_size, asked->timeout_ms);
 }
 
 /* On native links the answer comes later. */
@@ -217,7 +229,7 @@ static int query_route(struct identifier *id, const union fields *fields, size_t
         route.port_num = id->place->port->number;
         route.num_paths = has_route(id) ? 1 : 0;
         memcpy(path->sgid, id->place->gid, 16);
-        memcpy(path->dgid, id->destination.gid, 16);
+        memcpy(path->dgid, id->peer_gid, 16);
         path->pkey = id->route.known ? htons(id->route.pkey) : 0xffff;
         path->dlid = htons(id->route.dlid);
         path->sl = id->route.sl;

@@ -45,7 +45,7 @@ static uint32_t request_data(const struct identifier *id, const struct ucma_conn
     uint32_t bytes = HEADER_BYTES + parameters->private_data_len;
     if (bytes > room)
         return 0;
-    write_address(header.source, id->place->gid, id->destination.version);
+    write_address(header.source, id->place->address, id->destination.version);
     write_address(header.destination, id->destination.gid, id->destination.version);
     memcpy(data, &header, HEADER_BYTES);
     memcpy(data + HEADER_BYTES, parameters->private_data, parameters->private_data_len);
@@ -131,7 +131,7 @@ int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters)
     id->path = (struct path){.traffic_class = id->traffic_class, .hop_limit = HOP_LIMIT,
                              .lid = id->route.dlid, .sl = id->route.sl,
                              .mtu = id->route.known ? id->route.mtu : id->place->mtu, .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
-    memcpy(id->path.gid, id->destination.gid, 16);
+    memcpy(id->path.gid, id->peer_gid, 16);
     if (parameters->qkey)
         id->qkey = parameters->qkey;
     error = set_own(id, parameters);
@@ -438,10 +438,11 @@ static void requested(struct port *port, const struct softhca_cm_header *entry, 
     struct place *place;
     struct route route = {.dlid = entry->lid, .pkey = entry->pkey, .sl = entry->sl, .mtu = entry->path_mtu,
                           .known = 1};
-    uint8_t own[16];
-    gid_of(entry->own_gid_prefix, entry->own_gid_interface, own);
-    place = place_of_gid(port, own); /* some of the port's: it listens with one */
+    uint8_t own[16], wanted[16];
     memcpy(&header, data, sizeof header);
+    gid_of(entry->own_gid_prefix, entry->own_gid_interface, own);
+    read_address(wanted, header.destination, header.ip >> 4);
+    place = place_of(port, own, wanted); /* some of the port's: it listens with one */
     if (entry->private_bytes >= HEADER_BYTES && !(header.versions >> 4)
         && (header.ip >> 4 == 4 || header.ip >> 4 == 6))
         listener = cm_listener(port, entry, &header);
@@ -457,7 +458,7 @@ static void requested(struct port *port, const struct softhca_cm_header *entry, 
     child->ack_timeout = listener->ack_timeout;
     child->qkey = listener->qkey;
     child->place = place;
-    ip_of_gid(place->gid, listener->source.port, &child->source);
+    ip_of_gid(place->address, listener->source.port, &child->source);
     read_address(own, header.source, header.ip >> 4);
     ip_of_gid(own, ntohs(header.port), &child->destination);
     child->port = port;
@@ -499,7 +500,7 @@ static void resolved(struct identifier *id, const struct softhca_cm_header *entr
         return;
     }
     id->state = CM_CONNECTED;
-    cm_vector(id, id->destination.gid, &to->ah_attr);
+    cm_vector(id, id->peer_gid, &to->ah_attr);
     to->qp_num = entry->qp_num;
     to->qkey = entry->qkey;
 }

@@ -74,34 +74,46 @@ static void read_devices(void)
 
 /* Attaching */
 
+static int places_grow(struct device *device, uint32_t room)
+{
+    struct place *grown = room > device->place_room ? realloc(device->places, room * sizeof *grown) : NULL;
+    if (room <= device->place_room)
+        return 0;
+    if (!grown)
+        return ENOMEM;
+    device->places = grown;
+    device->place_room = room;
+    return 0;
+}
+
+int place_add(struct device *device, const struct place *place)
+{
+    int error = places_grow(device, device->place_count + 1);
+    if (!error)
+        device->places[device->place_count++] = *place;
+    return error;
+}
+
 static int learn_places(struct device *device, struct port *port)
 {
     struct softhca_query_port query = {.port_num = port->number};
     struct softhca_query_port_reply attributes;
     static const uint8_t none[16];
-    struct place *grown;
     int error;
     CALL(device->host, error, query_port, &query, &attributes);
-    if (error)
-        return error;
-    for (uint32_t index = 0; index < attributes.gid_tbl_len && index < 256; index++) {
+    for (uint32_t index = 0; !error && index < attributes.gid_tbl_len && index < 256; index++) {
+        struct place place = {.port = port, .index = (uint8_t)index, .mtu = (uint8_t)attributes.active_mtu,
+                              .native = attributes.link_layer != ETHERNET};
         struct softhca_query_gid ask = {.port_num = port->number, .index = index};
         struct softhca_query_gid_reply gid;
         CALL(device->host, error, query_gid, &ask, &gid);
-        if (error)
-            return error;
-        if (!memcmp(gid.gid, none, sizeof none))
+        if (error || !memcmp(gid.gid, none, sizeof none))
             continue;
-        grown = realloc(device->places, (device->place_count + 1) * sizeof *grown);
-        if (!grown)
-            return ENOMEM;
-        device->places = grown;
-        grown[device->place_count] = (struct place){.port = port, .index = (uint8_t)index,
-                                                    .mtu = (uint8_t)attributes.active_mtu,
-                                                    .native = attributes.link_layer != ETHERNET};
-        memcpy(grown[device->place_count++].gid, gid.gid, 16);
+        memcpy(place.gid, gid.gid, 16);
+        memcpy(place.address, gid.gid, 16);
+        error = place_add(device, &place);
     }
-    return 0;
+    return error;
 }
 
 static int learn(struct device *device)
@@ -123,7 +135,7 @@ static int learn(struct device *device)
         device->ports[i].number = (uint8_t)(i + 1);
         error = learn_places(device, &device->ports[i]);
     }
-    return error;
+    return error ? error : places_grow(device, device->place_count + device->port_count); /* names, later */
 }
 
 static void take_entries(struct port *port)
@@ -218,12 +230,14 @@ static void detach(struct device *device)
     device->host = NULL;
     device->ports = NULL;
     device->places = NULL;
-    device->port_count = device->place_count = 0;
+    device->port_count = device->place_count = device->place_room = 0;
 }
 
 static int attach(struct device *device)
 {
     int error;
+    if (device->host && !device->gone)
+        names_learn(device);
     if (device->host)
         return device->gone ? EIO : 0;
     device->host = host_attach(device->socket);
@@ -232,6 +246,8 @@ static int attach(struct device *device)
         error = host_open_channel(device->host, 0, &device->channel, &device->events);
     if (!error && (device->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         error = errno;
+    if (!error)
+        names_learn(device);
     if (!error)
         error = start_thread(device);
     if (error) {
@@ -316,18 +332,18 @@ typedef int fit(const struct place *place, const struct wanted *wanted);
 
 static int has_address(const struct place *place, const struct wanted *wanted)
 {
-    return !memcmp(place->gid, wanted->address->gid, 16);
+    return !memcmp(place->address, wanted->address->gid, 16);
 }
 
 static int has_gid(const struct place *place, const struct wanted *wanted)
 {
-    return !memcmp(place->gid, wanted->gid, 16);
+    return !memcmp(place->address, wanted->gid, 16);
 }
 
 static int is_of_version(const struct place *place, const struct wanted *wanted)
 {
     struct ip ip;
-    ip_of_gid(place->gid, 0, &ip);
+    ip_of_gid(place->address, 0, &ip);
     return ip.version == wanted->address->version;
 }
 
@@ -336,14 +352,15 @@ static int is_in_subnet(const struct place *place, const struct wanted *wanted)
     return place->native && !memcmp(place->gid, wanted->address->gid, PREFIX_BYTES);
 }
 
-static int is_ethernet_of_version(const struct place *place, const struct wanted *wanted)
+/* A native GID leads to no other subnet. */
+static int leads_anywhere(const struct place *place, const struct wanted *wanted)
 {
-    return !place->native && is_of_version(place, wanted);
+    return (!place->native || memcmp(place->gid, place->address, 16)) && is_of_version(place, wanted);
 }
 
 static int is_on_loopback(const struct place *place, const struct wanted *wanted)
 {
-    return gid_is_loopback(place->gid) && is_of_version(place, wanted);
+    return gid_is_loopback(place->address) && is_of_version(place, wanted);
 }
 
 /* The first place that fits best, by the first of the fits for which there is one. */
@@ -405,8 +422,16 @@ int place_towards(const struct ip *destination, struct place **found)
     if (source_towards(destination, wanted.gid))
         fits[count++] = has_gid;
     fits[count++] = is_in_subnet;
-    fits[count++] = is_ethernet_of_version;
+    fits[count++] = leads_anywhere;
     return choose(fits, count, &wanted, ENETUNREACH, found);
+}
+
+static int is_first(const struct device *device, uint32_t index)
+{
+    for (uint32_t i = 0; i < index; i++)
+        if (device->places[i].port == device->places[index].port)
+            return 0;
+    return 1;
 }
 
 struct place **places_all(uint32_t *count)
@@ -419,7 +444,7 @@ struct place **places_all(uint32_t *count)
         if (attach(each))
             continue;
         for (uint32_t i = 0; i < each->place_count; i++) {
-            if (i && each->places[i].port == each->places[i - 1].port)
+            if (!is_first(each, i))
                 continue;
             grown = realloc(found, (*count + 1) * sizeof *found);
             if (!grown)
@@ -431,17 +456,17 @@ struct place **places_all(uint32_t *count)
     return found;
 }
 
-struct place *place_of_gid(struct port *port, const uint8_t *gid)
+struct place *place_of(struct port *port, const uint8_t *gid, const uint8_t *address)
 {
-    struct place *first = NULL;
+    struct place *found = NULL;
+    int best = -1;
     for (uint32_t i = 0; i < port->device->place_count; i++) {
         struct place *each = &port->device->places[i];
-        if (each->port != port)
+        int fit = !memcmp(each->gid, gid, 16) ? 1 + !memcmp(each->address, address, 16) : 0;
+        if (each->port != port || fit <= best)
             continue;
-        if (!memcmp(each->gid, gid, 16))
-            return each;
-        if (!first)
-            first = each;
+        best = fit;
+        found = each;
     }
-    return first;
+    return found;
 }

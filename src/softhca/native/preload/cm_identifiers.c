@@ -191,7 +191,7 @@ int identifier_bind(struct identifier *id, const struct ip *address)
         return error;
     id->source = *address;
     if (place)
-        memcpy(id->source.gid, place->gid, 16); /* localhost stands for another one */
+        memcpy(id->source.gid, place->address, 16); /* localhost stands for another one */
     error = take_port(id);
     if (error) {
         memset(&id->source, 0, sizeof id->source);

@@ -9,7 +9,7 @@ static int apart(const struct identifier *one, const struct identifier *other)
 {
     const struct identifier *six = one->source.version == 6 ? one : other;
     if (one->source.version == other->source.version)
-        return one->place && other->place && memcmp(one->place->gid, other->place->gid, 16);
+        return one->place && other->place && memcmp(one->place->address, other->place->address, 16);
     return six->place || six->family_only == 1;
 }
 
@@ -118,7 +118,7 @@ static int is_for(const struct identifier *id, const struct ip_header *header, c
     uint8_t gid[16];
     read_address(gid, header->destination, version);
     if (id->place)
-        return !memcmp(gid, id->place->gid, 16) && id->place->port == port;
+        return !memcmp(gid, id->place->address, 16) && id->place->port == port;
     return version == id->source.version || (id->source.version == 6 && id->family_only != 1);
 }
 

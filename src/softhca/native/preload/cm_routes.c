@@ -1,10 +1,12 @@
-/* Routes on native links: what subnet administration says of the way from a port to a GID.  The rules are those
-   of `softhca.driver.rdmacm.routes`: a PathRecord is asked for (IBTA vol. 1, 15.2.5.16), by a datagram to the
-   subnet manager's port, and the device's thread takes the answer. */
+/* Routes and addresses on native links: what subnet administration says of the way to a GID, and of IP
+   addresses.  The rules are those of `softhca.driver.rdmacm.routes`: a PathRecord (IBTA vol. 1, 15.2.5.16) or a
+   ServiceRecord of DAPL's Address Translation Service is asked for, by a datagram to the subnet manager's port,
+   and the device's thread takes the answer. */
 #include "cm.h"
 
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #define QUESTIONS 64U /* that a port has under way */
@@ -13,7 +15,14 @@
 #define CLASS_VERSION 2
 #define METHOD_GET 1
 #define PATH_RECORD 0x35
-#define COMPONENTS (1U << 2 | 1U << 3 | 1U << 11 | 1U << 12) /* DGID, SGID, Reversible, NumbPath */
+#define PATH_COMPONENTS (1U << 2 | 1U << 3 | 1U << 11 | 1U << 12) /* DGID, SGID, Reversible, NumbPath */
+#define SERVICE_RECORD 0x31
+#define ADDRESS_SERVICE 0x10000CE100415453ULL
+#define OF_PORT 3U                      /* ServiceID, ServiceGID */
+#define OF_ADDRESS (1U | 0xFFFFU << 7)  /* ServiceID, ServiceData8.1 … 16 */
+#define DATA_AT 168
+#define NAME_MS 1000U
+#define NAP_NS 1000000
 #define GENERAL_QKEY 0x80010000U
 #define LAST_UNICAST_LID 0xBFFF
 #define ENTRY_BYTES (sizeof(struct softhca_mad_header) + SOFTHCA_MAD_BYTES)
@@ -34,19 +43,40 @@ static uint64_t get(const uint8_t *from, int bytes)
     return value;
 }
 
-static void question(uint8_t *mad, const uint8_t *own, const uint8_t *gid, uint64_t transaction)
+/* The beginning of a question for one record. */
+static void question(uint8_t *mad, uint16_t attribute, uint64_t components)
 {
     memset(mad, 0, SOFTHCA_MAD_BYTES);
     mad[0] = 1;
     mad[1] = CLASS_SUBN_ADM;
     mad[2] = CLASS_VERSION;
     mad[3] = METHOD_GET;
-    put(mad + 8, transaction, 8);
-    put(mad + 16, PATH_RECORD, 2);
-    put(mad + 48, COMPONENTS, 8);
+    put(mad + 16, attribute, 2);
+    put(mad + 48, components, 8);
+}
+
+static void question_of_path(uint8_t *mad, const uint8_t *own, const uint8_t *gid)
+{
+    question(mad, PATH_RECORD, PATH_COMPONENTS);
     memcpy(mad + 64, gid, 16);
     memcpy(mad + 80, own, 16);
     mad[105] = 0x80 | 1; /* one, reversible */
+}
+
+/* An IPv4 address stands in the last four bytes, behind zeros. */
+static void question_of_address(uint8_t *mad, const struct ip *ip)
+{
+    question(mad, SERVICE_RECORD, OF_ADDRESS);
+    put(mad + 56, ADDRESS_SERVICE, 8);
+    memcpy(mad + DATA_AT + (ip->version == 4 ? 12 : 0), ip->gid + (ip->version == 4 ? 12 : 0),
+           ip->version == 4 ? 4 : 16);
+}
+
+static void question_of_port(uint8_t *mad, const uint8_t *gid)
+{
+    question(mad, SERVICE_RECORD, OF_PORT);
+    put(mad + 56, ADDRESS_SERVICE, 8);
+    memcpy(mad + 64, gid, 16);
 }
 
 static int agent_open(struct port *port)
@@ -90,16 +120,14 @@ static uint64_t new_transaction(void)
     return ++last ? last : ++last;
 }
 
-int route_ask(struct identifier *id, uint32_t timeout_ms)
+/* Send a question; its transaction, by which the answer is known; errno. */
+static int ask(struct port *port, uint8_t *mad, uint32_t timeout_ms, uint64_t *transaction)
 {
-    struct port *port = id->place->port;
     struct softhca_query_port query = {.port_num = port->number};
     struct softhca_query_port_reply now;
-    uint8_t mad[SOFTHCA_MAD_BYTES];
-    uint64_t transaction = new_transaction();
     struct softhca_send_mad fields = {
         .timeout_ms = timeout_ms / (RETRIES + 1) ? timeout_ms / (RETRIES + 1) : 1, .retries = RETRIES,
-        .qpn = 1, .qkey = GENERAL_QKEY, .mad = mad, .mad_bytes = sizeof mad};
+        .qpn = 1, .qkey = GENERAL_QKEY, .mad = mad, .mad_bytes = SOFTHCA_MAD_BYTES};
     int error;
     CALL(host_of(port), error, query_port, &query, &now);
     if (!error && (!now.lid || !now.sm_lid))
@@ -109,17 +137,31 @@ int route_ask(struct identifier *id, uint32_t timeout_ms)
     error = error ? error : agent_open(port);
     if (error)
         return error;
-    question(mad, id->place->gid, id->destination.gid, transaction);
+    *transaction = new_transaction();
+    put(mad + 8, *transaction, 8);
     fields.agent = port->agent;
     fields.dlid = (uint16_t)now.sm_lid;
     fields.sl = (uint8_t)now.sm_sl;
     TELL(host_of(port), error, send_mad, &fields);
     if (error)
         return error;
-    id->question = transaction;
     port->questions++;
     ring_bell(port->device);
     return 0;
+}
+
+int port_ask(struct identifier *id, uint32_t timeout_ms)
+{
+    uint8_t mad[SOFTHCA_MAD_BYTES];
+    question_of_address(mad, &id->destination);
+    return ask(id->place->port, mad, timeout_ms, &id->question);
+}
+
+int route_ask(struct identifier *id, uint32_t timeout_ms)
+{
+    uint8_t mad[SOFTHCA_MAD_BYTES];
+    question_of_path(mad, id->place->gid, id->peer_gid);
+    return ask(id->place->port, mad, timeout_ms, &id->question);
 }
 
 int pkey_index(const struct port *port, uint16_t pkey, uint16_t *found)
@@ -161,21 +203,55 @@ static struct identifier *asker(const struct port *port, uint64_t transaction)
     return NULL;
 }
 
-static void answered(struct port *port, uint32_t status, const uint8_t *mad)
+static void route_found(struct identifier *id, uint32_t status, const uint8_t *mad)
 {
-    struct identifier *id = asker(port, get(mad + 8, 8));
     struct route route;
-    int error;
-    if (!id)
-        return; /* it has gone meanwhile */
-    id->question = 0;
-    error = status ? (int)status : read_route(port, mad, &route);
+    int error = status ? (int)status : read_route(id->place->port, mad, &route);
     if (error) {
         queue_event(id, UCMA_ROUTE_ERROR, -error);
     } else if (!state_after(id, CM_RESOLVE_ROUTE, &id->state)) {
         id->route = route;
         queue_event(id, UCMA_ROUTE_RESOLVED, 0);
     }
+}
+
+static void port_found(struct identifier *id, uint32_t status, const uint8_t *mad)
+{
+    int error = status ? (int)status : get(mad + 4, 2) ? EHOSTUNREACH : 0;
+    if (error) {
+        queue_event(id, UCMA_ADDR_ERROR, -error);
+    } else if (!state_after(id, CM_RESOLVE_ADDRESS, &id->state)) {
+        memcpy(id->peer_gid, mad + 64, 16);
+        queue_event(id, UCMA_ADDR_RESOLVED, 0);
+    }
+}
+
+/* The IP address of an own port: one place more. */
+static void name_found(struct port *port, uint32_t status, const uint8_t *mad)
+{
+    struct place *first = place_of(port, mad + 64, mad + 64), named;
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, none[12];
+    port->naming = 0;
+    port->named = !status;
+    if (status || get(mad + 4, 2) || !first || memcmp(first->gid, mad + 64, 16))
+        return;
+    named = *first;
+    memcpy(named.address, mad + DATA_AT, 16);
+    if (!memcmp(named.address, none, sizeof none))
+        memcpy(named.address, mapped, sizeof mapped);
+    place_add(port->device, &named); /* without memory it has none */
+}
+
+static void answered(struct port *port, uint32_t status, const uint8_t *mad)
+{
+    uint64_t transaction = get(mad + 8, 8);
+    struct identifier *id = asker(port, transaction);
+    if (id) {
+        id->question = 0;
+        (get(mad + 16, 2) == PATH_RECORD ? route_found : port_found)(id, status, mad);
+    } else if (transaction == port->naming) {
+        name_found(port, status, mad);
+    } /* else who asked has gone meanwhile */
 }
 
 /* Take what has come for the ports of a device; whether more is to come. */
@@ -195,4 +271,33 @@ int routes_take(struct device *device)
         left += port->questions;
     }
     return left != 0;
+}
+
+static struct port *naming(const struct device *device)
+{
+    for (uint32_t i = 0; i < device->port_count; i++)
+        if (device->ports[i].naming)
+            return &device->ports[i];
+    return NULL;
+}
+
+void names_learn(struct device *device)
+{
+    uint8_t mad[SOFTHCA_MAD_BYTES];
+    for (uint32_t i = 0, places = device->place_count; i < places; i++) {
+        struct place *place = &device->places[i];
+        if (!place->native || place->port->named || place->port->naming)
+            continue;
+        question_of_port(mad, place->gid);
+        if (ask(place->port, mad, NAME_MS, &place->port->naming))
+            place->port->naming = 0;
+    }
+    /* Every question ends with an answer, or comes back; the adapter may have gone. */
+    for (uint32_t waits = 0; naming(device) && waits < 2 * NAME_MS && !device->gone; waits++) {
+        struct timespec nap = {.tv_nsec = NAP_NS};
+        nanosleep(&nap, NULL);
+        routes_take(device);
+    }
+    for (struct port *port; (port = naming(device));)
+        port->naming = 0;
 }
