@@ -116,6 +116,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a sender that has once had no room asks its peer for ever"), ASKING),
     (m("sockets-keep-alive-is-tcps-alone", "sockets/liveness.py", "        with contextlib.suppress(OSError):\n            if", "        with contextlib.suppress(OSError):\n            if False and",
        "a program that keeps its connection alive is not told that the peer's adapter stands still"), ASKING),
+    (m("sockets-sends-as-nobody", "sockets/datagrams.py", "        if not self._serving:\n            return None\n        now_s", "        now_s",
+       "datagrams of a process that has forked are dropped half a minute later, for nobody finds whose they are"), "sockets/test_sockets_datagrams.py"),
     (m("sockets-wait-as-the-manager-has-it", "sockets/connecting.py", "            cmid.set_option(0, _ACK_OPTION, settings.ack_timeout, 1)", "            pass",
        "a peer that does not answer is waited for for as long as the connection manager has it"), ASKING),
     (m("sockets-keep-alive-at-two-speeds", "sockets/liveness.py", " and found._round == number", "",

@@ -19,7 +19,7 @@ from softhca import sockets
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
-from softhca.sockets import datagrams, port_lookup
+from softhca.sockets import datagram_state, datagrams, port_lookup
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_credits import SendCredit
 from softhca.sockets.datagram_port import DatagramPort
@@ -27,6 +27,7 @@ from softhca.sockets.datagram_state import Claim
 from softhca.sockets.hub import HUB
 
 HERE = ("127.0.0.1", 0)
+IP_PKTINFO = 8
 LENGTHS = [0, 1, 480, 481, 4064, 4065, 8192, 16384, 16385, 40_000, 65_507]
 LONG_S = limit_s(60)
 Bound = Callable[..., sockets.socket]
@@ -729,6 +730,40 @@ def test_after_a_fork_both_are_spoken_to_by_the_kernel(bound: Bound) -> None:
     assert not port_lookup.takes_datagrams(other.getsockname()[1], [mapped("127.0.0.1")])
     one.sendto(b"still here", other.getsockname())
     assert other.recv(20) == b"still here"
+
+
+def _forked() -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("how", ["a fork", "ancillary data"])
+def test_who_is_not_found_any_more_is_still_believed(
+    bound: Bound, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    one, other = bound(), bound()
+    name = other.getsockname()
+    one.sendto(b"found", name)
+    assert other.recv(10) == b"found"
+    assert one.datagrams.reaches(name)  # type: ignore[union-attr]
+    if how == "a fork":
+        _forked()
+    else:
+        one.setsockopt(kernel.IPPROTO_IP, IP_PKTINFO, 1)
+    assert not one.datagrams.reaches(name)  # type: ignore[union-attr]
+    monkeypatch.setattr(datagram_state, "BELIEVED_NS", 0)  # half a minute later
+    monkeypatch.setattr(datagrams, "RENEW_S", 0.0)
+    monkeypatch.setattr(datagrams, "AGAIN_S", 0.0)
+    while other.datagrams.reaches(one.getsockname()):  # type: ignore[union-attr]
+        other.sendto(b"back", one.getsockname())
+        assert one.recv(10) == b"back"
+    for number in range(5):
+        one.sendto(b"%d" % number, name)
+        while not select.select([other], [], [], 0.01)[0]:
+            assert other.datagrams.dropped() == {}  # type: ignore[union-attr]
+        assert other.recvfrom(10) == (b"%d" % number, one.getsockname())
 
 
 def test_many_threads_send_and_receive(bound: Bound) -> None:

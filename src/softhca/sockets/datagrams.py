@@ -172,7 +172,9 @@ class DatagramEnd:
         return next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
 
     def retire(self) -> None:
-        """Be found no more; what comes by the ways that peers know is still taken.  May be called again."""
+        """Be found no more, and send by the kernel alone, since nobody can find out whose queue pair this is;
+        what comes by the ways that peers know is still taken.  May be called again.
+        """
         if not self._serving:
             return
         with requests.LOCK:
@@ -213,6 +215,8 @@ class DatagramEnd:
         """How to send there; None: by the kernel, at least for now.  A peer that was never asked for is
         waited for where ``blocking``, for as long as a connection would.
         """
+        if not self._serving:
+            return None
         now_s = time.monotonic()
         if not peer.asking and now_s - peer.since_s >= RENEW_S:
             if peer.asked:
@@ -552,7 +556,9 @@ class DatagramEnd:
         """Whether datagrams to a numeric address go by RDMA now."""
         with self._guard:
             peer = self._peers.get((mapped(str(address[0])), int(address[1])))
-            return peer is not None and peer.way is not None and not peer.way.port.failed
+            if peer is None or peer.way is None or not self._serving:
+                return False
+            return not peer.way.port.failed
 
     def dropped(self) -> Counter[str]:
         """What was dropped here, by reason; what the adapter dropped is in its own counters."""
