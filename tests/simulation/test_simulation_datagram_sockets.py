@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -10,16 +13,16 @@ import pytest
 from softhca.simulation.datagram_sockets import DatagramSocketEnd
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
-from softhca.sockets.datagram_credits import ReceiveCredits
+from softhca.sockets.datagram_credits import ReceiveCredits, SendCredit
 from softhca.sockets.datagram_state import DatagramState
 
 SEEDS = (1, 2, 3)
 
 
-def ends_of(seed, faults=""):
+def ends_of(seed, faults="", name="datagram-sockets"):
     """The outcome, and what the ends say in sum when the world is at rest."""
     lines = []
-    outcome = run_world("datagram-sockets", seed, faults, Trace(lines.append))
+    outcome = run_world(name, seed, faults, Trace(lines.append))
     counts = Counter()
     for line in map(json.loads, lines):
         if line["event"] == "datagrams":
@@ -69,6 +72,49 @@ def test_credit_that_is_never_told_hangs_nobody(monkeypatch):
     assert outcome.violations == ()
     assert counts["sent"] == 180
     assert counts["unanswered"]
+
+
+def test_datagrams_arrive_over_native_links():
+    for seed in (1, 5):
+        outcome, counts = ends_of(seed, "loss=0%,duplicate=0%,corrupt=0%", "native-datagram-sockets")
+        assert outcome.violations == ()
+        assert counts["received"] == counts["sent"] == 180
+    outcome, counts = ends_of(1, "", "native-datagram-sockets")
+    assert outcome.violations == ()
+    assert counts["sent"] * 0.85 < counts["received"] < counts["sent"]
+    assert not counts["dropped_forged"]
+
+
+@pytest.mark.parametrize("crash", ["crash=1@1.1ms..", "crash=2@1.05ms..3ms"])
+@pytest.mark.parametrize("name", ["datagram-sockets", "native-datagram-sockets"])
+def test_nobody_waits_for_an_end_that_crashes(name, crash):
+    """Those that live send all that they have to send, also to it, and hear each other; two that start again
+    where it was send theirs as well.
+    """
+    outcome, counts = ends_of(1, crash, name)
+    assert outcome.violations == ()
+    assert counts["unanswered"]
+    begun_again = 180 if crash.endswith("3ms") else 0
+    assert 120 + begun_again <= counts["sent"] <= 180 + begun_again
+    assert counts["received"] > counts["sent"] * 0.3
+
+
+def test_a_wait_without_end_for_a_crashed_one_is_found_out(monkeypatch):
+    monkeypatch.setattr(SendCredit, "give_up", lambda self: None)
+    assert "every slot comes back" in rules_of((1,), "crash=1@1.1ms..")
+
+
+def test_a_seed_has_one_digest_whatever_the_process():
+    """Sets and hashes have no say in it."""
+    text = "from softhca.simulation.runner import run_world\nprint(run_world('datagram-sockets', 1).digest)"
+    here = run_world("datagram-sockets", 1).digest
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", text], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert done.stdout.strip() == here
+    assert run_world("datagram-sockets", 2).digest != here
 
 
 @pytest.mark.parametrize("faults", ["loss=30%", "corrupt=5%,truncate=2%,duplicate=10%,reorder=20%"])

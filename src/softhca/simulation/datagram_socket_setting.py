@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 from softhca.driver.services import start_datagrams
 from softhca.simulation.datagram_sockets import QKEY, DatagramSocketEnd
@@ -39,7 +40,9 @@ class DatagramSocketSetting(Generation[DatagramSocketEnd]):
         """An address handle."""
         here, there = end.node, other.node
         path = self.world.frames.paths(here.number, there.number, mtu, self._dice)[0]
-        return here.device.create_ah(self._pds[here.number], path.vector())
+        # By their GRH a socket's datagrams say whose they are.
+        vector = replace(path, dgid=there.gid).vector()
+        return here.device.create_ah(self._pds[here.number], vector)
 
     def finish(self) -> None:
         """The world is at rest: ask what has arrived."""

@@ -36,7 +36,7 @@ from softhca.verbs.addr import GRH_BYTES, source_of_grh
 QKEY = 0x1234567
 SLOTS = 128
 DEPTH = 128
-SIGNALED, SEND, SEND_IMM, RECV, WITH_IMM = 2, 2, 3, 128, 2
+SIGNALED, SEND, SEND_IMM, RECV, WITH_GRH, WITH_IMM = 2, 2, 3, 128, 1, 2
 """ibv_send_flags, ibv_wr_opcode, ibv_wc_opcode, ibv_wc_flags"""
 LONGEST_PAUSE_NS = 200_000
 MOST_HELD = 4
@@ -131,7 +131,7 @@ class DatagramSocketEnd(GenerationEnd):
                 slot, length, now_ns = each.wr_id, each.byte_len - GRH_BYTES, self.node.world.now
                 self._posted.discard(slot)
                 grh = bytes(self._heads.view[slot * GRH_BYTES :][:GRH_BYTES])
-                source = source_of_grh(grh), each.src_qp
+                source = source_of_grh(grh) if each.wc_flags & WITH_GRH else bytes(16), each.src_qp
                 if each.wc_flags & WITH_IMM:
                     self.state.page_arrived(slot, source, length, each.imm_data, now_ns)
                 else:

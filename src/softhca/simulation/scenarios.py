@@ -486,6 +486,12 @@ SCENARIOS = {
             operations=30, largest_bytes=20_000, sockets=2,
         ),
         Scenario(
+            "native-datagram-sockets",
+            "datagram sockets over native links that lose, repeat and flip bits, to readers slow and quick",
+            UD, (), Faults(loss=0.02, duplication=0.02, corruption=0.01, jitter_ns=2_000), adapters=3,
+            pairs=0, operations=30, largest_bytes=20_000, sockets=2, link="native",
+        ),
+        Scenario(
             "xrc-chaos", "XRC to three queues of each host, with 5% loss, reordering and duplication each, "
             "few receives", RC, _XRC_KINDS,
             Faults(loss=0.05, reordering=0.05, duplication=0.05, jitter_ns=2_000), adapters=3, pairs=0,
