@@ -78,3 +78,17 @@ def test_ratios_are_of_the_same_round() -> None:
         ("unix", 0.5, 2.0), ("tcp", 1.0, 1.0),
     ]  # fmt: skip
     assert (found[0]["us"], found[0]["rate"]) == (4.0, 8.0)
+
+
+def test_mapping_and_copying_receives_are_measured_in_pairs() -> None:
+    """A pool that cannot hold both, or a receive that is not done as it says, would end it."""
+    done = subprocess.run(
+        [
+            sys.executable, str(BENCHMARK.with_name("mapping_crossover.py")), "--json", "--rounds", "2",
+            "--sizes", "16384", "1048576",
+        ],
+        capture_output=True, text=True, timeout=limit_s(60), check=True,
+    )  # fmt: skip
+    rows = json.loads(done.stdout)
+    assert [row["size"] for row in rows] == [16384, 1048576]
+    assert all(row[name] > 0 for row in rows for name in ("copy_alone", "map_whole", "alone", "whole"))
