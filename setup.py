@@ -73,6 +73,7 @@ WARM = {
     "queues": "codec control",
     "runtime": "doorbell_batching processor sleeper",
     "transport": "retry xrc",
+    "wire": "field_packing",
 }
 SHARED = "softhca._cyutility"
 BOUNDSCHECK = os.environ.get("SOFTHCA_BOUNDSCHECK", "0") == "1"

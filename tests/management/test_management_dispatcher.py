@@ -108,6 +108,19 @@ def test_a_request_is_answered_refused_or_dropped(
     assert wire.counted() == expected
 
 
+def test_what_a_client_is_registered_for_goes_to_it_in_the_base_version_that_there_is() -> None:
+    wire = Wire()
+    _, got = wire.client({c.METHOD_SEND}, management_class=c.CLASS_COMM_MGT, version=2)
+    mad = request(0x10, management_class=c.CLASS_COMM_MGT, class_version=2, method=c.METHOD_SEND)
+    for version in (0, 2, 255):
+        wire.receive(replace(mad, header=replace(mad.header, base_version=version)))
+    wire.receive(replace(mad, header=replace(mad.header, class_version=1)))
+    assert got == []
+    wire.receive(mad)
+    assert got == [mad]
+    assert wire.counted() == {"received": 5, "drops_version": 4, "delivered": 1}
+
+
 def test_a_method_of_a_class_that_only_takes_others_is_refused() -> None:
     wire = Wire()
     wire.client({c.METHOD_GET_TABLE}, management_class=c.CLASS_SUBN_ADM)
