@@ -7,9 +7,11 @@ a channel shares by `chaos_script.Expectation`; how they ended stands in the led
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import mmap
+import select
 import threading
 import time
 import traceback
@@ -49,6 +51,7 @@ CLOSE_S = 25.0
 """By when a close has returned, and with it all calls of others: longer than any of them lingers."""
 BUFFER_BYTES = 1 << 18
 REST_S = 0.0005
+LOOK_S = 0.05
 MOST_BYTES = {"datagrams": 60_000, "messages": 8192}
 """Of one that carries its number."""
 
@@ -220,15 +223,31 @@ class StreamTalk(Talk):
 
     def send(self, n: int, operation: Operation) -> None:
         data = carried(operation, self.pool)
-        if n % 3:
-            self.socket.sendall(data)
-        else:
+        if n % 3 == 0:
             _wiped(data, self.socket.sendall)
+        elif n % 8 == 1:
+            self._send_when_writable(memoryview(data))
+        else:
+            self.socket.sendall(data)
+
+    def _send_when_writable(self, data: memoryview) -> None:
+        """As programs do that wait by descriptor."""
+        while data and not self.closing:
+            if select.select([], [self.socket], [], LOOK_S)[1]:
+                with contextlib.suppress(BlockingIOError):
+                    data = data[self.socket.send(data, sockets.MSG_DONTWAIT) :]
+
+    def _await_readable(self) -> None:
+        """The same; the kernel does not wake who waits for a descriptor that is closed."""
+        while not self.closing and not select.select([self.socket], [], [], LOOK_S)[0]:
+            pass
 
     def receive(self) -> str | None:
         self.turns += 1
         how = mixed(self.peer.seed ^ self.turns) & 7
         if how < 4:
+            if how < 2:
+                self._await_readable()
             data = self.socket.recv(1 + (mixed(self.turns) & 0x1FFFF))
         elif how < 6:
             with self.socket.recv_view(BUFFER_BYTES) as view:
@@ -304,13 +323,26 @@ class MessageTalk(Talk):
     def __init__(self, party: Any, side: int, shape: Shape, row: int, seed: int, made: Channel) -> None:
         super().__init__(party, side, shape, row, seed)
         self.channel = made
+        self.loop = asyncio.new_event_loop() if row & 1 else None
+        """Of every other one's thread that receives."""
         self.hearing: Any = Numbered(self.peer, self.pool, ordered=True)
 
     def send(self, n: int, operation: Operation) -> None:
         _wiped(Numbered.message(self.sent, n, self.pool), self.channel.send)
 
     def receive(self) -> str | None:
-        return str(self.hearing.hear(self.channel.recv()))
+        if self.loop is None:
+            data = self.channel.recv()
+        else:
+            data = self.loop.run_until_complete(self.channel.aio.recv())
+        return str(self.hearing.hear(data))
+
+    def _receive_on(self) -> None:
+        try:
+            super()._receive_on()
+        finally:
+            if self.loop is not None:
+                self.loop.close()
 
     def targets(self) -> list[dict[str, int]]:
         ends = self.channel._endpoint.wire.qp, self.channel._link.wire.qp
