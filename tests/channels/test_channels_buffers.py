@@ -218,3 +218,22 @@ def test_who_refuses_is_told_from_who_has_died(pair: Pair, status: int, kind: ty
         remote.read()
     with pytest.raises(ChannelLost):
         server.recv()
+
+
+def test_a_close_ends_operations_and_refuses_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shared goes behind the queue pair by which the peer uses it."""
+    client, server = pair
+    client.share("box", bytearray(8), "rw")
+    server.remote("box").read()
+    closed: list[str] = []
+    for name, one in (("memory", client._link.named), ("queue pair", client._endpoint.wire)):
+
+        def close(name: str = name, plain: Callable[[], None] = one.close) -> None:
+            closed.append(name)
+            plain()
+
+        monkeypatch.setattr(one, "close", close)
+    client.close()
+    assert closed == ["queue pair", "memory"]
+    with pytest.raises(ChannelEnded):
+        server.read("box")

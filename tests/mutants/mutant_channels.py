@@ -17,6 +17,7 @@ STEPS = "channels/steps.py"
 WINDOWS = "channels/windows.py"
 TEST_ACCOUNTS = "channels/test_channels_accounts.py"
 TEST_BUFFERS = "channels/test_channels_buffers.py"
+TEST_FORKS = "channels/test_channels_forks.py"
 TEST_HOSTILE = "channels/test_channels_hostile.py"
 TEST_KEEPALIVE = "channels/test_channels_keepalive.py"
 TEST_MESSAGES = "channels/test_channels_messages.py"
@@ -41,6 +42,14 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "who waits by short time-outs never learns that the peer has gone"), TEST_KEEPALIVE),
     (m("channels-asks-without-end", LINK, "                    self._waited_s = 0.0\n                    self.keep_alive()", "                    self.keep_alive()",
        "who has waited for one interval asks at every turn from then on"), TEST_KEEPALIVE),
+    (m("channels-a-child-sends-as-its-parent", ENDPOINT, "        self.quick = 0\n        self.inbox.clear()", "        self.inbox.clear()",
+       "a forked child changes the parent's messages, which stand in memory that both see"), TEST_FORKS),
+    (m("channels-a-child-receives", ENDPOINT, "        self.inbox.clear()\n", "",
+       "a forked child takes messages out of memory into which the parent receives"), TEST_FORKS),
+    (m("channels-a-child-copies", STEPS, "    _require(endpoint)\n    lease = _source", "    lease = _source",
+       "a forked child changes what the parent writes to named buffers"), TEST_FORKS),
+    (m("channels-memory-goes-first", "channels/channel.py", "        self._endpoint.destroy()  # before what is shared: the peer's operations are not refused, they end\n        if last:\n            self._link.close()\n", "        if last:\n            self._link.close()\n        self._endpoint.destroy()\n",
+       "who uses a buffer of a peer that closes is refused, and not told of the end"), TEST_BUFFERS),
     (m("channels-a-dead-peer-refuses", STEPS, "int(e.IBV_WC_REM_INV_REQ_ERR)))", "int(e.IBV_WC_REM_INV_REQ_ERR), int(e.IBV_WC_REM_OP_ERR)))",
        "a program that was killed is taken for one that shares nothing"), TEST_BUFFERS),
     (m("channels-lack-of-memory-goes-through", "channels/wiring.py", "        except OSError as error:\n            raise failed(", "        except KeyError as error:\n            raise failed(",

@@ -334,9 +334,10 @@ class Channel:
         return True
 
     def _end_closing(self) -> None:
-        if self._link.remove(self._endpoint):
+        last = self._link.remove(self._endpoint)
+        self._endpoint.destroy()  # before what is shared: the peer's operations are not refused, they end
+        if last:
             self._link.close()
-        self._endpoint.destroy()
 
     def kill(self) -> None:
         """Close this end at once: what is under way is dropped, and the peer's calls end with ChannelLost."""

@@ -499,6 +499,12 @@ class Endpoint:
             self.link.changed = True
             self.link.later.append(self.wire.stop)
 
+    def abandon(self, error: ChannelError) -> None:
+        """In a forked child: it is the parent's, and so is the memory of all messages, which both see."""
+        self.error = self.error or error
+        self.quick = 0
+        self.inbox.clear()
+
     def send_broken(self) -> None:
         """Tell the peer that this channel is no more."""
         link = self.link

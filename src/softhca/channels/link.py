@@ -550,12 +550,13 @@ class Link:
     def abandon(self) -> None:
         """In a forked child: all of it is the parent's."""
         self.lock = threading.RLock()
+        self._resizing = threading.RLock()
         self.closed = True
         self.loops = []
         self._sync_waiters = 0
         self.error = ChannelLost("the connection is the parent process's")
         for endpoint in self.channels.values():
-            endpoint.error = endpoint.error or self.error
+            endpoint.abandon(self.error)
 
 
 def _never() -> bool:

@@ -126,6 +126,9 @@ class NamedBuffers:
         view = bytes_of(buffer, bool(rights & ~Rights.READ))
         if not view.nbytes:
             raise ValueError("a buffer of no bytes cannot be shared")
+        if channel is not None:
+            with self._link.guard:
+                channel._endpoint.require_open()
         access = 0
         for right, bits in _ACCESS.items():
             if rights & right:

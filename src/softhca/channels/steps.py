@@ -249,6 +249,7 @@ def write(endpoint: Endpoint, grant: Grant, data: Any, offset: int) -> Steps[Non
     grant.place(offset, view.nbytes, Rights.WRITE)
     if not view.nbytes:
         return
+    _require(endpoint)
     lease = _source(endpoint.link, data, view)
     yield from _operate(endpoint, grant, lease, view.nbytes, offset, RDMA_WRITE, Rights.WRITE)
 
@@ -266,6 +267,7 @@ def read(
     grant.place(offset, length, Rights.READ)
     if not length:
         return b""
+    _require(endpoint)
     memory = endpoint.link.memory
     lease = memory.scratch(length) if view is None else memory.lease(target, view)
     result = lease.view
@@ -289,6 +291,7 @@ def atomic(
             raise ValueError(f"{value} is no number of 64 bits without a sign")
     _need_acknowledged(endpoint, "an atomic")
     grant.place(offset, 8, Rights.ATOMIC, aligned=True)
+    _require(endpoint)
     lease = endpoint.link.memory.scratch(8)
     result = lease.view
     found: list[int] = []
@@ -316,6 +319,14 @@ _ALL_ONES = (1 << 64) - 1
 def _need_acknowledged(endpoint: Endpoint, what: str) -> None:
     if not endpoint.acknowledged:
         raise ChannelAccessError(f"{what} needs an acknowledged channel")
+
+
+def _require(endpoint: Endpoint) -> None:
+    """As `Endpoint.require_sending`, before memory is taken and anything copied: in a forked child that is
+    its parent's, which both see.
+    """
+    with endpoint.link.guard:
+        endpoint.require_sending()
 
 
 def _source(link: Link, data: Any, view: memoryview) -> Lease:
@@ -350,14 +361,14 @@ def _operate(
     try:
         while not endpoint.peer_ready or not endpoint.has_operations:
             with link.guard:
-                endpoint.require_open()
+                endpoint.require_sending()
             yield lambda: (
                 (endpoint.peer_ready and endpoint.has_operations)
                 or endpoint.closed
                 or endpoint.error is not None
             )
         with link.guard:
-            endpoint.require_open()
+            endpoint.require_sending()
             address = grant.place(offset, length, right)
             requests = _requests(lease, length, address, grant.key, opcode)
             grant.users += 1
@@ -394,7 +405,7 @@ def _judge(endpoint: Endpoint, grant: Grant, operation: Operation) -> None:
     if operation.status in _REFUSALS:
         why = cqe_status_to_str(operation.status)
         raise ChannelAccessError(f"the peer refuses the operation on {grant.name!r}: {why}")
-    endpoint.require_open()
+    endpoint.require_sending()
     raise ChannelLost(f"the operation on {grant.name!r} was not carried out")
 
 
