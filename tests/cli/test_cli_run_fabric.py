@@ -99,6 +99,11 @@ def test_hosts_join_a_group_and_hear_what_is_sent_to_it() -> None:
     assert sorted(done.stdout.splitlines()) == ["1 hello all", "2 hello all"]
 
 
+def test_hosts_join_an_ip_group_by_rdma_cm_and_leave_it() -> None:
+    done = run("-n", "3", "--", sys.executable, str(HERE / "fabric_join_program.py"))
+    assert sorted(done.stdout.splitlines()) == ["1 first", "1 later", "2 first"]
+
+
 def test_the_example_runs_with_faults_and_a_capture_and_the_fabric_goes_with_it(tmp_path: Path) -> None:
     file = tmp_path / "a.pcapng"
     words = ("-n", "2", "--capture", str(file), "--faults", "delay=1ms,seed=1")

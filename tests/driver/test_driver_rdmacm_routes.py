@@ -1,6 +1,7 @@
 """Routes on native links: what subnet administration is asked, and what becomes of each answer."""
 
 import errno
+import ipaddress
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +9,23 @@ import pytest
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.addresses import SocketAddress
 from softhca.driver.rdmacm.local_devices import LocalPort
-from softhca.driver.rdmacm.routes import RETRIES, Route, address_of, find_port, find_route, index_of
-from softhca.management.administration_attributes import AdministrationHeader, PathRecord, ServiceRecord
+from softhca.driver.rdmacm.routes import (
+    RETRIES,
+    Route,
+    address_of,
+    find_port,
+    find_route,
+    index_of,
+    join_group,
+)
+from softhca.management.administration_attributes import (
+    AdministrationHeader,
+    MCMemberRecord,
+    PathRecord,
+    ServiceRecord,
+)
+from softhca.management.administration_tables import component
+from softhca.management.group_queries import GroupAnswer
 from softhca.management.mad import Mad
 
 OWN, PEER = (bytes.fromhex("fe80000000000000") + bytes(7) + bytes([n]) for n in (1, 2))
@@ -137,3 +153,43 @@ def test_addresses_that_nobody_has():
     with pytest.raises(DriverError) as told:
         address_of(Device(lid=0), 1, OWN, 10)
     assert told.value.errno == errno.ENETDOWN
+
+
+@pytest.mark.parametrize(
+    ("group", "pkey", "mgid"),
+    [
+        ("::ffff:239.88.77.66", 0xFFFF, "ff12:4001:ffff::f58:4d42"),
+        ("::ffff:224.1.2.3", 0x0012, "ff12:4001:8012::1:203"),
+        ("ff05::1:2", 0xFFFF, "ff12:6001:ffff::1:2"),
+        ("ff18:a01b::7", 0xFFFF, "ff18:a01b::7"),  # one that subnet administration has given
+    ],
+)
+def test_groups_are_joined_by_their_multicast_gids(group, pkey, mgid):
+    group, mgid = (ipaddress.ip_address(each).packed for each in (group, mgid))
+    record = MCMemberRecord(mgid=mgid, qkey=5, mlid=0xC003, sl=2, flow_label=0x12345, hop_limit=9)
+    device = Device(record=record)
+    device.query_pkey = lambda port, index: pkey
+    assert join_group(place(device), group, 7, 4, 400) == GroupAnswer(0, mgid, 5, 0xC003, 2, 0x12345, 9)
+    (question, to, timeout_ms, _) = device.asked[0]
+    assert (to.dlid, timeout_ms, question.header.method) == (9, 100, 2)  # Set
+    asked = MCMemberRecord.decode(question.data)
+    assert (asked.mgid, asked.port_gid, asked.qkey, asked.pkey) == (mgid, OWN, 7, pkey | 0x8000)
+    assert asked.join_state == 4
+    names = ("mgid", "port_gid", "qkey", "traffic_class", "pkey", "sl", "flow_label", "join_state")
+    wanted = sum(component(MCMemberRecord, name) for name in names)
+    assert AdministrationHeader.decode(question.body).component_mask == wanted
+    assert device.registered == 0
+
+
+GROUP_GID = bytes(10) + b"\xff\xff" + bytes((239, 88, 77, 66))
+MGID = ipaddress.ip_address("ff12:4001:ffff::f58:4d42").packed
+
+
+@pytest.mark.parametrize(
+    ("status", "facts"), [(0x0200, {}), (0, {"mlid": 0xBFFF}), (0, {"mlid": 0xFFFF}), (0, {"mgid": OWN})]
+)
+def test_a_group_that_cannot_be_joined_is_told(status, facts):
+    record = MCMemberRecord(**{"mgid": MGID, "mlid": 0xC000, **facts})
+    with pytest.raises(DriverError) as told:
+        join_group(place(Device(status, record=record)), GROUP_GID, 7, 1, 400)
+    assert told.value.errno == errno.EADDRNOTAVAIL

@@ -283,6 +283,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "who asks for an address connects to whomever subnet administration names"), "driver/test_driver_rdmacm_routes.py"),
     (m("native-gid-leads-anywhere", "driver/rdmacm/local_devices.py", " and (not found.is_native or bool(found.name))", "",
        "a peer of another subnet is looked for by a port that cannot reach it"), "driver/test_driver_rdmacm_devices.py"),
+    (m("group-of-no-answer", "driver/rdmacm/routes.py", "    if found.status or found.mgid != mgid or not 0xC000 <= found.mlid < 0xFFFF:\n", "    if False:\n",
+       "a group that was refused is sent to"), "driver/test_driver_rdmacm_routes.py"),
     (m("addresses-not-registered", "fabric/manager/administration.py", "            if guid in inventory.by_guid:\n                self.services.register_address(", "            if False:\n                self.services.register_address(",
        "no host of a native fabric is found by its IP address"), "fabric/test_fabric_administration_registrations.py"),
     (m("reused-port-may-listen", "driver/rdmacm/port_numbers.py", "    if one.reuse and other.reuse and not one.listens and not other.listens:", "    if one.reuse and other.reuse:",

@@ -97,6 +97,30 @@ def test_programs_are_connected_between_hosts_of_a_native_fabric(program: str) -
     assert len(re.findall(said, text, re.MULTILINE)) == count, text
 
 
+MEMBERS = """
+own=$(echo $SOFTHCA_PEERS | cut -d, -f$((SOFTHCA_RANK + 1)))
+if [ "$SOFTHCA_RANK" = 0 ]; then
+    $SERVER | while read -r line; do
+        echo "$line"
+        case "$line" in *joined*) : >$PLACE;; esac
+    done
+    exit
+fi
+until [ -e $PLACE ]; do :; done
+exec $CLIENT
+"""
+"""mckey's sender waits for nobody, so it begins when the other member has joined."""
+
+
+def test_a_group_of_a_native_fabric(tmp_path: Path) -> None:
+    needs("mckey", "stdbuf")
+    ends = MEMBERS.replace("$PLACE", str(tmp_path / "joined"))
+    command = "mckey -m 239.88.77.66 -b $own -C 5"
+    said = both_ends(NATIVE, f"stdbuf -oL {command}", f"{command} -s", ends)
+    assert said.count("mckey: joined dgid: ff12:4001:ffff::f58:4d42 mlid 0xc000 sl 0") == 2, said
+    assert said.count("data transfers complete") == 2, said
+
+
 def test_who_is_nowhere_on_a_native_fabric() -> None:
     needs("rping")
     client = "eval 'rping -c -a fe80::7 -C 1; rping -c -a 192.0.2.1 -C 1' 2>&1; exit 0"

@@ -334,7 +334,7 @@ static void name_itself(struct ibv_pd *base, const struct ibv_ah_attr *attr, str
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *base, struct ibv_ah_attr *attr)
 {
     struct softhca_create_ah fields = {.pd = base->handle, .flow_label = attr->grh.flow_label & 0xfffff,
-        .dlid = attr->is_global ? 0 : attr->dlid, .sgid_index = attr->grh.sgid_index,
+        .dlid = attr->dlid, .sgid_index = attr->grh.sgid_index,
         .hop_limit = attr->grh.hop_limit, .traffic_class = attr->grh.traffic_class, .sl = attr->sl,
         .src_path_bits = attr->src_path_bits, .static_rate = attr->static_rate, .is_global = attr->is_global,
         .port_num = attr->port_num};

@@ -193,7 +193,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
     do {                                                                                                   \
         memcpy((fields).prefix##dgid, &(vector).grh.dgid, 16);                                             \
         (fields).prefix##flow_label = (vector).grh.flow_label & 0xfffff;                                   \
-        (fields).prefix##dlid = (vector).is_global ? 0 : (vector).dlid;                                    \
+        (fields).prefix##dlid = (vector).dlid;                                                            \
         (fields).prefix##sgid_index = (vector).grh.sgid_index;                                             \
         (fields).prefix##hop_limit = (vector).grh.hop_limit;                                               \
         (fields).prefix##traffic_class = (vector).grh.traffic_class;                                       \

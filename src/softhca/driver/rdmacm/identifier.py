@@ -120,7 +120,7 @@ class Identifier:
                 destination = self.local.address.with_port(destination.port)
             place = self.place
         gid = destination.gid
-        if place.is_native and not destination.is_ipv6:
+        if place.is_native and not destination.is_ipv6 and not destination.is_multicast:
             gid = find_port(place, gid, ADDRESS_MS)
         with self.lock:
             self.state = states.after(self.state, states.RESOLVE_ADDRESS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from softhca.driver.agents import MadAddress
 from softhca.driver.errors import DriverError
-from softhca.management import address_queries
+from softhca.management import address_queries, group_queries
 from softhca.management.path_queries import CLASS_SUBN_ADM, CLASS_VERSION, answer, question
 
 if TYPE_CHECKING:
@@ -76,6 +76,22 @@ def address_of(device: DeviceDriver, port: int, gid: bytes, timeout_ms: int) -> 
     asked = address_queries.question_of_port(gid, random.getrandbits(32))
     found = address_queries.answer(_ask(device, port, asked, timeout_ms))
     return b"" if found.status or found.gid != gid else found.address
+
+
+def join_group(
+    place: LocalPort, group: bytes, qkey: int, join_state: int, timeout_ms: int
+) -> group_queries.GroupAnswer:
+    """Let a native port join an IP group, in the form of a GID, in its first partition.  As `find_route`;
+    EADDRNOTAVAIL where that is refused.
+    """
+    pkey = place.device.query_pkey(place.port, 0)
+    mgid = group_queries.mgid_of(group, pkey)
+    asked = group_queries.question(mgid, place.gid, qkey, pkey, join_state, random.getrandbits(32))
+    found = group_queries.answer(_ask(place.device, place.port, asked, timeout_ms))
+    if found.status or found.mgid != mgid or not 0xC000 <= found.mlid < 0xFFFF:
+        why = f"{mgid.hex(':', 2)} cannot be joined: subnet administration's status {found.status:#06x}"
+        raise DriverError(errno.EADDRNOTAVAIL, why)
+    return found
 
 
 def _ask(device: DeviceDriver, port: int, asked: bytes, timeout_ms: int) -> bytes:

@@ -65,7 +65,15 @@ struct device {
 struct group {
     struct group *next;
     uint32_t number, events_reported;
-    uint8_t gid[16];
+    uint64_t uid, question;    /* to subnet administration; 0: none is under way */
+    uint8_t gid[16];           /* its address */
+};
+
+/* In a group, as subnet administration says. */
+struct membership {
+    uint8_t mgid[16], sl, hop_limit;
+    uint16_t lid;
+    uint32_t qkey, flow_label;
 };
 
 /* One side of a connection, as REQ and REP carry it. */
@@ -180,6 +188,7 @@ void devices_abandon(void);
    is known: an event tells of the answer, or that there is none within `timeout_ms`; errno. */
 int port_ask(struct identifier *id, uint32_t timeout_ms);
 int route_ask(struct identifier *id, uint32_t timeout_ms);
+int group_ask(struct identifier *id, struct group *group, const struct ip *address, uint32_t timeout_ms);
 int routes_take(struct device *device);
 /* Learn the IP addresses of native ports, where subnet administration can tell them. */
 void names_learn(struct device *device);
@@ -211,6 +220,12 @@ int identifier_listen_port(struct identifier *id);
 int state_after(const struct identifier *id, int input, uint8_t *state);
 struct event *event_new(struct identifier *owner, uint32_t kind);
 int queue_event(struct identifier *id, uint32_t kind, int status);
+
+/* Groups */
+int group_join(struct identifier *id, uint64_t response, uint64_t uid, const void *address, size_t bytes);
+int group_leave(struct file *file, uint32_t number, uint32_t *reported);
+/* What subnet administration has answered. */
+void group_found(struct identifier *id, struct group *group, int error, const struct membership *found);
 
 /* Connections */
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #define AF_IB_ 27
-#define MULTICAST_QPN 0xFFFFFFU
 #define COMM_EST 4U
 #define PATH_MS 2000U
 #define ANSWER(response, value, room) answer(response, &(value), sizeof(value), room)
@@ -117,7 +116,7 @@ static void unbind(struct identifier *id)
 /* The address is that of a port; who has an IPv4 one on native links is asked for, and told later. */
 static int find_port(struct identifier *id, uint32_t timeout_ms, uint8_t after)
 {
-    if (id->place->native && id->destination.version == 4)
+    if (id->place->native && id->destination.version == 4 && !ip_is_group(&id->destination))
         return port_ask(id, timeout_ms);
     memcpy(id->peer_gid, id->destination.gid, 16);
     id->state = after;
@@ -312,52 +311,12 @@ static int set_option(struct identifier *id, const union fields *fields, size_t 
     return ENOSYS;
 }
 
-/* Groups.  The library attaches the queue pair when it takes the event. */
-
-static int join(struct identifier *id, uint64_t response, uint64_t uid, const void *address, size_t bytes)
-{
-    static uint32_t numbers;
-    struct group *group;
-    struct event *event;
-    struct ip ip;
-    uint8_t after;
-    int error = ip_parse(address, bytes, &ip);
-    error = error ? error : state_after(id, CM_JOIN, &after);
-    if (error)
-        return error;
-    if (!id->place || !ip_is_group(&ip) || ip.version != id->source.version)
-        return EINVAL;
-    if (id->place->native)
-        return EOPNOTSUPP;
-    for (group = id->groups; group; group = group->next)
-        if (!memcmp(group->gid, ip.gid, 16))
-            return EADDRINUSE;
-    group = calloc(1, sizeof *group);
-    event = event_new(id, UCMA_MULTICAST_JOIN);
-    if (!group || !event) {
-        free(group);
-        free(event);
-        return ENOMEM;
-    }
-    group->number = ++numbers;
-    memcpy(group->gid, ip.gid, 16);
-    group->next = id->groups;
-    id->groups = group;
-    event->group = group;
-    event->ucma.uid = uid;
-    event->ucma.id = group->number;
-    event->ucma.param.ud.qp_num = MULTICAST_QPN;
-    event->ucma.param.ud.qkey = id->qkey;
-    cm_vector(id, group->gid, &event->ucma.param.ud.ah_attr);
-    file_post(id->file, event);
-    memcpy((void *)(uintptr_t)response, &group->number, sizeof group->number);
-    return 0;
-}
+/* Groups */
 
 static int join_ip_mcast(struct identifier *id, const union fields *fields, size_t room)
 {
     const struct ucma_join_ip_mcast *asked = &fields->join_ip;
-    return room < 4 ? ENOSPC : join(id, asked->response, asked->uid, &asked->addr, sizeof asked->addr);
+    return room < 4 ? ENOSPC : group_join(id, asked->response, asked->uid, &asked->addr, sizeof asked->addr);
 }
 
 static int join_mcast(struct identifier *id, const union fields *fields, size_t room)
@@ -365,29 +324,16 @@ static int join_mcast(struct identifier *id, const union fields *fields, size_t 
     const struct ucma_join_mcast *asked = &fields->join;
     if (room < 4)
         return ENOSPC;
-    return join(id, asked->response, asked->uid, &asked->addr, asked->addr_size);
+    return group_join(id, asked->response, asked->uid, &asked->addr, asked->addr_size);
 }
 
 static int leave_mcast(struct file *file, const union fields *fields, size_t room)
 {
-    struct identifier *id;
-    uint32_t handle = 0;
-    if (room < 4)
-        return ENOSPC;
-    while ((id = identifier_next(&handle))) {
-        struct group **each = &id->groups, *group;
-        while (id->file == file && *each && (*each)->number != fields->query.id)
-            each = &(*each)->next;
-        if (id->file != file || !*each)
-            continue;
-        group = *each;
-        *each = group->next;
-        file_move(file, NULL, id, group);
-        ANSWER(fields->query.response, group->events_reported, room);
-        free(group);
-        return 0;
-    }
-    return ENOENT;
+    uint32_t reported;
+    int error = room < sizeof reported ? ENOSPC : group_leave(file, fields->query.id, &reported);
+    if (!error)
+        ANSWER(fields->query.response, reported, room);
+    return error;
 }
 
 /* Other files */

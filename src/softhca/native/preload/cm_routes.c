@@ -17,6 +17,11 @@
 #define PATH_RECORD 0x35
 #define PATH_COMPONENTS (1U << 2 | 1U << 3 | 1U << 11 | 1U << 12) /* DGID, SGID, Reversible, NumbPath */
 #define SERVICE_RECORD 0x31
+#define MC_MEMBER_RECORD 0x38
+#define METHOD_SET 2
+/* MGID, PortGID, Q_Key, TClass, P_Key, SL, FlowLabel, JoinState */
+#define GROUP_COMPONENTS (7U | 1U << 6 | 1U << 7 | 1U << 12 | 1U << 13 | 1U << 16)
+#define FULL_MEMBER 1
 #define ADDRESS_SERVICE 0x10000CE100415453ULL
 #define OF_PORT 3U                      /* ServiceID, ServiceGID */
 #define OF_ADDRESS (1U | 0xFFFFU << 7)  /* ServiceID, ServiceData8.1 … 16 */
@@ -77,6 +82,33 @@ static void question_of_port(uint8_t *mad, const uint8_t *gid)
     question(mad, SERVICE_RECORD, OF_PORT);
     put(mad + 56, ADDRESS_SERVICE, 8);
     memcpy(mad + 64, gid, 16);
+}
+
+/* The MGID of an IP group: RFC 4391, 4, with RDMA CM's signature, as softhca.management.group_queries. */
+static void write_mgid(uint8_t *mgid, const struct ip *group, uint16_t pkey)
+{
+    static const uint8_t four[4] = {0xff, 0x12, 0x40, 0x01}, six[4] = {0xff, 0x12, 0x60, 0x01};
+    memcpy(mgid, group->gid, 16);
+    if (group->version != 4 && (get(mgid, 4) & 0xfff0ffff) == 0xff10a01b)
+        return; /* one that subnet administration has given */
+    memcpy(mgid, group->version == 4 ? four : six, 4);
+    put(mgid + 4, pkey, 2);
+    if (group->version == 4) {
+        memset(mgid + 6, 0, 6);
+        mgid[12] &= 0x0f;
+    }
+}
+
+static void question_of_group(uint8_t *mad, const uint8_t *gid, const struct ip *group, uint16_t pkey,
+                              uint32_t qkey)
+{
+    question(mad, MC_MEMBER_RECORD, GROUP_COMPONENTS);
+    mad[3] = METHOD_SET;
+    write_mgid(mad + 56, group, pkey);
+    memcpy(mad + 72, gid, 16);
+    put(mad + 88, qkey, 4);
+    put(mad + 96, pkey, 2);
+    mad[104] = FULL_MEMBER;
 }
 
 static int agent_open(struct port *port)
@@ -164,6 +196,19 @@ int route_ask(struct identifier *id, uint32_t timeout_ms)
     return ask(id->place->port, mad, timeout_ms, &id->question);
 }
 
+int group_ask(struct identifier *id, struct group *group, const struct ip *address, uint32_t timeout_ms)
+{
+    struct softhca_query_pkey query = {.port_num = id->place->port->number};
+    struct softhca_query_pkey_reply own;
+    uint8_t mad[SOFTHCA_MAD_BYTES];
+    int error;
+    CALL(host_of(id->place->port), error, query_pkey, &query, &own);
+    if (error)
+        return error;
+    question_of_group(mad, id->place->gid, address, (uint16_t)(own.pkey | 0x8000), id->qkey);
+    return ask(id->place->port, mad, timeout_ms, &group->question);
+}
+
 int pkey_index(const struct port *port, uint16_t pkey, uint16_t *found)
 {
     struct softhca_query_port ask = {.port_num = port->number};
@@ -193,13 +238,19 @@ static int read_route(const struct port *port, const uint8_t *mad, struct route 
     return pkey_index(port, pkey, &route->pkey_index) ? EHOSTUNREACH : 0;
 }
 
-static struct identifier *asker(const struct port *port, uint64_t transaction)
+/* Who has asked; `group`: for one of his groups. */
+static struct identifier *asker(const struct port *port, uint64_t transaction, struct group **group)
 {
     struct identifier *id;
     uint32_t handle = 0;
-    while ((id = identifier_next(&handle)))
-        if (id->question == transaction && id->place && id->place->port == port)
+    while ((id = identifier_next(&handle))) {
+        if (!id->place || id->place->port != port)
+            continue;
+        for (*group = id->groups; *group && (*group)->question != transaction; *group = (*group)->next)
+            ;
+        if (*group || id->question == transaction)
             return id;
+    }
     return NULL;
 }
 
@@ -226,6 +277,17 @@ static void port_found(struct identifier *id, uint32_t status, const uint8_t *ma
     }
 }
 
+static void membership_found(struct identifier *id, struct group *group, uint32_t status, const uint8_t *mad)
+{
+    uint32_t way = (uint32_t)get(mad + 100, 4);
+    struct membership found = {.qkey = (uint32_t)get(mad + 88, 4), .lid = (uint16_t)get(mad + 92, 2),
+                               .sl = (uint8_t)(way >> 28), .flow_label = way >> 8 & 0xfffff,
+                               .hop_limit = (uint8_t)way};
+    memcpy(found.mgid, mad + 56, 16);
+    group->question = 0;
+    group_found(id, group, status ? (int)status : get(mad + 4, 2) ? EADDRNOTAVAIL : 0, &found);
+}
+
 /* The IP address of an own port: one place more. */
 static void name_found(struct port *port, uint32_t status, const uint8_t *mad)
 {
@@ -245,8 +307,11 @@ static void name_found(struct port *port, uint32_t status, const uint8_t *mad)
 static void answered(struct port *port, uint32_t status, const uint8_t *mad)
 {
     uint64_t transaction = get(mad + 8, 8);
-    struct identifier *id = asker(port, transaction);
-    if (id) {
+    struct group *group;
+    struct identifier *id = asker(port, transaction, &group);
+    if (id && group) {
+        membership_found(id, group, status, mad);
+    } else if (id) {
         id->question = 0;
         (get(mad + 16, 2) == PATH_RECORD ? route_found : port_found)(id, status, mad);
     } else if (transaction == port->naming) {
