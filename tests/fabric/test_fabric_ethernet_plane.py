@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from softhca.fabric.ethernet import plane
 from softhca.fabric.ethernet.frames import IPV4_BYTES, Run, read_run, traffic_class_of, with_facts
 from softhca.fabric.ethernet.layout import EthernetTopology
 from softhca.fabric.ethernet.plane import (
@@ -321,6 +322,77 @@ def test_headers_of_both_ip_versions_are_marked_and_made_for_a_length() -> None:
         assert (run.source, run.destination) == (source, source)
         assert traffic_class_of(made) == 0xA0 | CE
         assert with_facts(headers, 64, False) == headers
+
+
+GROUP = bytes(10) + b"\xff\xff" + bytes((239, 1, 2, 3))
+
+
+def two_switches() -> EthernetTopology:
+    """Hosts 0 … 2 at one switch, 3 … 5 at the other, and two links between the switches."""
+    nodes = [make_node(f"s{n}", NodeKind.SWITCH, 5, 0x100 + 16 * n) for n in range(2)]
+    nodes += [make_node(f"h{n}", NodeKind.CHANNEL_ADAPTER, 1, 0x1000 + 16 * n) for n in range(6)]
+    links = [Link(End(n // 3, n % 3 + 1), End(n + 2, 1)) for n in range(6)]
+    links += [Link(End(0, port), End(1, port)) for port in (4, 5)]
+    return EthernetTopology(Topology(tuple(nodes), tuple(links)), (25_000,) * 8, 500)
+
+
+def send_to_group(lab: Lab, source: int, *payloads: bytes, **more: int) -> None:
+    route = Route(ROCE_V4, lab.plane.addresses[source], GROUP, **more)
+    data = bytearray(route.headers(len(payloads[0])) + b"".join(payloads))
+    lab.plane.send(lab.hosts[source].port, memoryview(data), len(payloads[0]), lab.now)
+
+
+def test_a_group_s_packets_pass_each_link_once_and_reach_its_members() -> None:
+    lab = Lab(two_switches())
+    for member in (0, 1, 3, 4):
+        lab.plane.set_member(lab.hosts[member].port, GROUP, True)
+    send_to_group(lab, 0, b"a" * 64, b"b" * 64, source_port=0xC001)
+    lab.rest()
+    got = [host.payloads for host in lab.hosts]
+    assert got == [[], [b"a" * 64, b"b" * 64], [], *[[b"a" * 64, b"b" * 64]] * 2, []]
+    assert lab.hosts[3].got[0].destination == GROUP
+    assert lab.counts() == {"packets_delivered": 6}
+    between = [lab.plane.traffic(End(0, port))["xmit_pkts"] for port in (4, 5)]
+    assert sorted(between) == [0, 2]
+    assert [lab.plane.traffic(End(1, port))["xmit_pkts"] for port in (1, 2, 3)] == [2, 2, 0]
+    assert lab.plane.network.stuck() == []
+
+
+def test_members_come_and_go_and_those_behind_failed_links_get_nothing() -> None:
+    lab = Lab(two_switches())
+    send_to_group(lab, 0, b"a" * 64)
+    assert lab.counts() == {"drops_unknown": 1}
+    for member in (1, 3, 4):
+        lab.plane.set_member(lab.hosts[member].port, GROUP, True)
+    for link in (6, 7):
+        lab.plane.fail(link, lab.now)
+    send_to_group(lab, 0, b"b" * 64)
+    lab.rest()
+    assert lab.hosts[1].payloads == [b"b" * 64]
+    assert lab.counts() == {"drops_unknown": 1, "packets_delivered": 1, "drops_no_route": 1}
+    lab.plane.set_member(lab.hosts[1].port, GROUP, False)
+    lab.plane.leave(lab.hosts[3].port, lab.now)
+    lab.plane.restore(6, lab.now)
+    send_to_group(lab, 0, b"c" * 64)
+    lab.rest()
+    assert [host.payloads for host in lab.hosts] == [[], [b"b" * 64], [], [], [b"c" * 64], []]
+    lab.plane.set_member(lab.hosts[4].port, GROUP, False)
+    send_to_group(lab, 0, b"d" * 64)
+    assert lab.counts()["drops_unknown"] == 2
+    assert lab.plane.network.stuck() == []
+
+
+def test_an_adapter_s_groups_are_bounded(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plane, "MOST_GROUPS", 2)
+    port, groups = lab.hosts[0].port, [GROUP[:-1] + bytes([n]) for n in range(3)]
+    for group in (*groups[:2], groups[0]):
+        lab.plane.set_member(port, group, True)
+    with pytest.raises(ValueError, match="2 groups at most"):
+        lab.plane.set_member(port, groups[2], True)
+    lab.plane.set_member(port, groups[2], False)
+    lab.plane.set_member(port, groups[0], False)
+    lab.plane.set_member(port, groups[2], True)
+    assert list(port.groups) == groups[1:]
 
 
 def test_what_a_port_is_told_of_itself() -> None:

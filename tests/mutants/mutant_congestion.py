@@ -29,6 +29,15 @@ ON_LINK = "runtime/test_runtime_fabric_ethernet.py"
 ON_WORLDS = "simulation/test_simulation_ethernet.py"
 
 CONGESTION: tuple[tuple[Mutant, str], ...] = (
+    (m("group-copies-for-each-member", SWITCH, "            branches.setdefault((ways[frame.flow % len(ways)],) if ways else (), set()).add(host)\n",
+       "            branches.setdefault(((ways[frame.flow % len(ways)],) if ways else ()) + (host,), set()).add(host)\n",
+       "a packet to a group passes a link as often as it has members behind it"), ON_PLANE),
+    (m("group-sends-to-its-sender", PLANE, "self._groups[run.destination] - {port.number}", "self._groups[run.destination]",
+       "who sends to a group that it is in gets its own packet twice"), ON_PLANE),
+    (m("group-keeps-who-has-gone", PLANE, "        for group in list(port.groups):\n            self.set_member(port, group, False)\n", "",
+       "packets to a group go to a host whose adapter has gone"), ON_PLANE),
+    (m("group-arrives-as-the-port-s", LINK, "        if self._is_ipv4:\n            is_group = front[16] & 0xF0 == 0xE0\n", "        if self._is_ipv4:\n            is_group = False\n",
+       "no queue pair gets what is sent to a group"), ON_LINK),
     (m("cnp-flood-cuts-each-time", DCQCN, "        if self.limited and now - self._cut_ns < self._cut_interval_ns:\n", "        if False:\n",
        "a burst of notifications stops a flow"), ON_DCQCN),
     (m("dcqcn-no-least-rate", DCQCN, "max(self.rate_mbps * (1 - self.alpha / 2), self._least_mbps)", "self.rate_mbps * (1 - self.alpha / 2)",

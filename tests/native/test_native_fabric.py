@@ -112,12 +112,15 @@ exec $CLIENT
 """mckey's sender waits for nobody, so it begins when the other member has joined."""
 
 
-def test_a_group_of_a_native_fabric(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["native", "ethernet"])
+def test_a_group_of_a_fabric(tmp_path: Path, ethernet: Path, kind: str) -> None:
     needs("mckey", "stdbuf")
     ends = MEMBERS.replace("$PLACE", str(tmp_path / "joined"))
     command = "mckey -m 239.88.77.66 -b $own -C 5"
-    said = both_ends(NATIVE, f"stdbuf -oL {command}", f"{command} -s", ends)
-    assert said.count("mckey: joined dgid: ff12:4001:ffff::f58:4d42 mlid 0xc000 sl 0") == 2, said
+    fabric = NATIVE if kind == "native" else ethernet
+    said = both_ends(fabric, f"stdbuf -oL {command}", f"{command} -s", ends)
+    joined = "ff12:4001:ffff::f58:4d42 mlid 0xc000" if kind == "native" else "::ffff:239.88.77.66 mlid 0x0"
+    assert said.count(f"mckey: joined dgid: {joined} sl 0") == 2, said
     assert said.count("data transfers complete") == 2, said
 
 

@@ -225,9 +225,73 @@ def test_a_host_that_is_taken_or_a_switch_is_refused(served: Served) -> None:
         assert told.value.errno == code
 
 
-def test_groups_are_refused_and_not_pretended(served: Served) -> None:
-    with pytest.raises(OSError, match="no multicast groups"):
-        served.join("h0").join(bytes([0xFF] * 16))
+GROUP, GROUP_V6 = bytes(10) + b"\xff\xff" + bytes((239, 1, 2, 3)), bytes.fromhex("ff05") + bytes(14)
+
+
+@pytest.mark.parametrize("group", [GROUP, GROUP_V6], ids=["ipv4", "ipv6"])
+def test_what_is_sent_to_a_group_reaches_the_ports_that_are_in_it(group: bytes) -> None:
+    served = Served(given=() if group == GROUP else (V6, V6[:-1] + b"\7"))
+    one, two = served.join("h0"), served.join("h1")
+    arrival = Arrival()
+    try:
+        for each in (one, two, two):  # again does nothing
+            each.join(group)
+        served.until(lambda: len(served.plane._groups.get(group, ())) == 2)
+        burst = burst_to(one, two, 2)
+        burst.route = Route(one.framing, one.gid, group, source_port=0xC00A)
+        assert one.send(burst) == SENT
+        served.until(lambda: two.receive(arrival))
+        assert bytes(arrival.buffer[: arrival.length]) == bytes(burst.buffer[: burst.length])
+        assert (arrival.source, arrival.destination) == (one.gid, group)
+        two.leave(group)
+        two.leave(group)
+        served.until(lambda: len(served.plane._groups[group]) == 1)
+        assert one.send(burst) == SENT
+        served.until(lambda: served.plane.counters["drops_unknown"] == 2)
+        assert not one.receive(arrival)
+        assert not two.receive(arrival)
+        assert two.send(burst_to(two, one, 1)) == SENT
+        served.until(lambda: one.receive(arrival))
+        assert arrival.destination == one.gid
+        one.close()
+        served.until(lambda: not served.plane._groups)
+    finally:
+        served.close()
+
+
+def test_groups_that_cannot_be_joined(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = served.join("h0")
+    for gid in (GROUP_V6, link.gid):
+        with pytest.raises(OSError, match="IP version") as told:
+            link.join(gid)
+        assert told.value.errno == errno.EINVAL
+    monkeypatch.setattr(messages, "MOST_GROUPS", 1)
+    link.join(GROUP)
+    other = GROUP[:-1] + b"\4"
+    with pytest.raises(OSError, match="1 groups at most") as told:
+        link.join(other)
+    assert told.value.errno == errno.ENOBUFS
+    monkeypatch.setattr(messages, "MOST_GROUPS", 2)
+    link.close()
+    with pytest.raises(OSError, match="gone") as told:
+        link.join(other)
+    assert told.value.errno == errno.ENETDOWN
+    link.leave(GROUP)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {}, {"group": GROUP.hex()}, {"group": GROUP.hex(), "member": 1}, {"group": "7f", "member": True},
+        {"group": V6.hex(), "member": True}, {"group": [1], "member": False},
+    ],
+)  # fmt: skip
+def test_words_on_groups_that_say_nothing_are_counted(served: Served, content: dict[str, Any]) -> None:
+    link = served.join("h0")
+    assert link.socket is not None
+    link.socket.send(messages.encode(messages.GROUP, content))
+    served.until(lambda: served.server.adapters.counters["messages_bad"] == 1)
+    assert served.plane._groups == {}
 
 
 def test_a_device_has_dcqcn_at_the_speed_of_its_link(served: Served) -> None:

@@ -2,19 +2,20 @@
 
 A burst leaves as one message, a run (`fabric.ethernet.frames`), and comes as one: what the switches have let
 through of it, one after the other.  A port that has too much to send takes no more (``AGAIN``), as one does
-whose link is paused.
+whose link is paused.  What is sent to a group reaches the ports that have joined it.
 """
 
 from __future__ import annotations
 
 import errno
+import select
 from typing import TYPE_CHECKING
 
 from softhca.links import fabric_messages as messages
 from softhca.links.fabric import FabricLink, Joined, join
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.ip import Ipv4, Ipv6, Udp
-from softhca.wire.route import V4_MAPPED_PREFIX
+from softhca.wire.route import V4_MAPPED_PREFIX, is_multicast
 
 if TYPE_CHECKING:
     from softhca.wire.burst import Arrival, Burst
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FIRST_SOURCE_PORT = 0xC000
 SOURCE_PORTS = 0x4000
 MOST_HEADERS = 256
+JOIN_MS = 1000
 
 
 class EthernetLink(FabricLink):
@@ -44,6 +46,7 @@ class EthernetLink(FabricLink):
         self._route: Route | None = None
         self._headers: dict[int, bytes] = {}
         self._sources: dict[bytes, bytes] = {}
+        self._groups: set[bytes] = set()
 
     def source_port_for(self, entropy: int, destination: bytes | None = None) -> int:
         """The UDP source port of a flow, by which switches choose among ways."""
@@ -54,8 +57,35 @@ class EthernetLink(FabricLink):
         return False
 
     def join(self, gid: bytes) -> None:
-        """There are no groups: OSError EOPNOTSUPP."""
-        raise OSError(errno.EOPNOTSUPP, "an Ethernet that is served has no multicast groups")
+        """`Link.join`, but for what this link itself sends there.  OSError: EINVAL for a GID that is no group
+        of the link's IP version, ENOBUFS for too many groups, ENETDOWN where the fabric has gone, EAGAIN
+        where it takes nothing.
+        """
+        if gid in self._groups:
+            return
+        if not is_multicast(gid) or gid.startswith(V4_MAPPED_PREFIX) != self._is_ipv4:
+            raise OSError(errno.EINVAL, "it is no multicast group of the link's IP version")
+        if len(self._groups) >= messages.MOST_GROUPS:
+            raise OSError(errno.ENOBUFS, f"a link has {messages.MOST_GROUPS} groups at most")
+        self._tell(gid, True)
+        self._groups.add(gid)
+
+    def leave(self, gid: bytes) -> None:
+        """`Link.leave`; OSError EAGAIN where the fabric takes nothing."""
+        if gid in self._groups:
+            if self.socket is not None:
+                self._tell(gid, False)
+            self._groups.discard(gid)
+
+    def _tell(self, gid: bytes, member: bool) -> None:
+        """Tell the fabric whether this port is in a group."""
+        made = self.socket
+        if made is None:
+            raise OSError(errno.ENETDOWN, "the fabric has gone")
+        waiting = select.poll()
+        waiting.register(made, select.POLLOUT)
+        waiting.poll(JOIN_MS)
+        made.send(messages.encode(messages.GROUP, {"group": gid.hex(), "member": member}))
 
     def send(self, burst: Burst) -> int:
         """`Link.send`."""
@@ -83,9 +113,16 @@ class EthernetLink(FabricLink):
             if len(self._sources) >= MOST_HEADERS:
                 self._sources.clear()
             known = self._sources[source] = V4_MAPPED_PREFIX + source if self._is_ipv4 else source
-        arrival.source, arrival.destination = known, self.gid
+        arrival.source, arrival.destination = known, self._destination(front)
         arrival.source_port = front[-8] << 8 | front[-7]
         arrival.traffic_class = front[1] if self._is_ipv4 else (front[0] & 0xF) << 4 | front[1] >> 4
+
+    def _destination(self, front: bytearray) -> bytes:
+        """Where packets with these headers went: to this port, or a group."""
+        if self._is_ipv4:
+            is_group = front[16] & 0xF0 == 0xE0
+            return V4_MAPPED_PREFIX + bytes(front[16:20]) if is_group else self.gid
+        return bytes(front[24:40]) if front[24] == 0xFF else self.gid
 
 
 def open_fabric_link(name: str, node: str = "") -> FabricLink:

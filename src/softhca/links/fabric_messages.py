@@ -3,8 +3,9 @@
 The adapter's first message is `Hello`, the fabric's answer `Welcome` or `Refusal`.  Then each side sends
 bursts (`BURST`: stride, then LRH … VCRC of each packet), and the fabric what a manager sets (`INFO`).
 Where the fabric is an Ethernet a burst is a run (`fabric.ethernet.frames`): the IP and UDP headers of its
-first packet, and BTH … ICRC of each, stride apart; `INFO` says no more there than whether the link is up.  A
-message is checked by who reads it; one that cannot be is a ValueError here.
+first packet, and BTH … ICRC of each, stride apart; `INFO` says no more there than whether the link is up, and
+the adapter says which multicast groups it is in (`GROUP`).  A message is checked by who reads it; one that
+cannot be is a ValueError here.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import struct
 from typing import Any
 
 from softhca.wire.burst import CAPACITY
+from softhca.wire.route import is_multicast
 
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<B3xI")
 """Kind, and a burst's stride."""
-BURST, INFO, HELLO, WELCOME, REFUSAL = 1, 2, 3, 4, 5
+BURST, INFO, HELLO, WELCOME, REFUSAL, GROUP = 1, 2, 3, 4, 5, 6
 ETHERNET = "ethernet"
 """What a `WELCOME` says of its ``kind`` then."""
 LARGEST = HEADER.size + CAPACITY
@@ -33,6 +35,8 @@ NUMBERS = {
 PORT_FACTS = {"port_guid": (1 << 64) - 1, "node_guid": (1 << 64) - 1, "mtu": 5, "width": 255, "speed": 65_535}
 """What a `WELCOME` says besides."""
 MOST_MBPS = 1 << 32
+MOST_GROUPS = 256
+"""Of one adapter on an Ethernet."""
 
 
 def socket_name(name: str) -> str:
@@ -77,13 +81,29 @@ def port_facts(content: dict[str, Any]) -> dict[str, int]:
 
 def ethernet_facts(content: dict[str, Any]) -> tuple[bytes, int]:
     """The GID of an Ethernet's port, and its megabits a second, checked.  ValueError."""
+    return _gid(content, "address"), _number(content, "mbps", MOST_MBPS)
+
+
+def group_change(content: dict[str, Any]) -> tuple[bytes, bool]:
+    """The MGID that a `GROUP` names, and whether the adapter is in the group from now on, checked.
+    ValueError."""
+    gid = _gid(content, "group")
+    if not is_multicast(gid):
+        raise ValueError("no group")
+    member = content.get("member")
+    if not isinstance(member, bool):
+        raise ValueError("neither a member nor none")
+    return gid, member
+
+
+def _gid(content: dict[str, Any], name: str) -> bytes:
     try:
-        address = bytes.fromhex(str(content.get("address")))
+        gid = bytes.fromhex(str(content.get(name)))
     except ValueError:
-        address = b""
-    if len(address) != 16:
-        raise ValueError("no address")
-    return address, _number(content, "mbps", MOST_MBPS)
+        gid = b""
+    if len(gid) != 16:
+        raise ValueError(f"no {name}")
+    return gid
 
 
 def _number(content: dict[str, Any], name: str, most: int) -> int:

@@ -140,6 +140,9 @@ class FabricAdapters:
                 member.leave()
                 return
             kind, stride = m.HEADER.unpack_from(buffer) if length >= m.HEADER.size else (0, 0)
+            if kind == m.GROUP and isinstance(self.packets, EthernetPlane):
+                self._take_group(member.port, view[:length])
+                continue
             if kind != m.BURST or not m.HEADER.size < length <= m.LARGEST:
                 self.counters["messages_bad"] += 1
                 continue
@@ -147,6 +150,14 @@ class FabricAdapters:
             if member.port.is_blocked:
                 self.loop.want(member.socket.fileno(), False, member.is_full)
                 return
+
+    def _take_group(self, port: EthernetPort, data: memoryview) -> None:
+        """An adapter joins a group, or leaves it."""
+        try:
+            gid, member = m.group_change(m.decode(data)[1])
+            self.packets.set_member(port, gid, member)
+        except ValueError:
+            self.counters["messages_bad"] += 1
 
     def _flush_infos(self) -> None:
         """Adapters hear what managers have set."""

@@ -9,6 +9,8 @@ for the clock.
 * **A port sends no faster than its link.**  Behind `HOST_QUEUE_BYTES` a host's port is blocked
   (`EthernetPort.is_blocked`) until half of them have gone.
 * **An adapter that takes nothing** has `RECEIVE_BYTES` of packets waiting for it; what is more is dropped.
+* **Groups.**  What is sent to a multicast group goes to the hosts whose adapters are in it (`set_member`), as
+  where switches snoop IGMP and MLD: once over each link that leads to some of them.
 * **A link's side** (`side`) may have faults, and somebody who captures what is sent there.  What a link has
   damaged is dropped behind it, for its FCS is wrong.
 """
@@ -34,6 +36,7 @@ from softhca.fabric.packet_plane import LinkSide
 from softhca.fabric.port_state import ACTIVE, DOWN
 from softhca.fabric.switching.events import PS_PER_NS
 from softhca.fabric.topology import End
+from softhca.links.fabric_messages import MOST_GROUPS
 from softhca.wire.burst import CAPACITY
 from softhca.wire.capture_file import LINKTYPE_RAW
 from softhca.wire.ip import ECN_MASK
@@ -58,7 +61,7 @@ FATES = (
     *_FATES.values(),
     "drops_malformed",  # no RoCEv2 packet
     "drops_source",  # its source is not its sender's address
-    "drops_unknown",  # no host has its destination's address
+    "drops_unknown",  # no host has its destination's address, or is in the group
     "drops_nobody",  # nobody has the adapter of its host
     "drops_receiver",  # the adapter has taken nothing for too long
     "drops_faults",  # a link has lost or damaged it
@@ -116,6 +119,7 @@ class EthernetPort:
         # runs that wait: headers, payloads, their bytes
         self.arrived: deque[tuple[bytes, list[bytes], int]] = deque()
         self.arrived_bytes = 0
+        self.groups: dict[bytes, None] = {}
         self._plane = plane
 
     def info(self) -> dict[str, int | list[int]]:
@@ -162,6 +166,7 @@ class EthernetPlane:
         self._hosts = {gid: number for number, gid in enumerate(self.addresses, 1)}
         self._numbers = {end: number for number, end in enumerate(ethernet.hosts, 1)}
         self._members: dict[int, EthernetPort] = {}
+        self._groups: dict[bytes, frozenset[int]] = {}
         self._touched: dict[EthernetPort, None] = {}
         self._sides: dict[End, EthernetSide] = {}
 
@@ -184,8 +189,25 @@ class EthernetPlane:
         self.ports[end] = self._members[number] = port
         return port
 
+    def set_member(self, port: EthernetPort, group: bytes, member: bool) -> None:
+        """An adapter is in a group from now on, or no more.  ValueError: it is in too many."""
+        others = self._groups.get(group, frozenset()) - {port.number}
+        if member and group not in port.groups and len(port.groups) >= MOST_GROUPS:
+            raise ValueError(f"an adapter is in {MOST_GROUPS} groups at most")
+        if member:
+            port.groups[group] = None
+            self._groups[group] = others | {port.number}
+            return
+        port.groups.pop(group, None)
+        if others:
+            self._groups[group] = others
+        else:
+            self._groups.pop(group, None)
+
     def leave(self, port: EthernetPort, now: int) -> None:
         """An adapter goes; what waits for it is dropped."""
+        for group in list(port.groups):
+            self.set_member(port, group, False)
         del self.ports[port.end]
         del self._members[port.number]
         self._touched.pop(port, None)
@@ -205,16 +227,18 @@ class EthernetPlane:
         if run.source != self.addresses[port.number - 1]:
             self._drop("drops_source", count)
             return
-        target = self._hosts.get(run.destination)
-        if target is None:
+        target, group = self._hosts.get(run.destination), None
+        if target is None and run.destination in self._groups:
+            group = self._groups[run.destination] - {port.number}
+        if target is None and not group:
             self._drop("drops_unknown", count)
             return
         traffic_class = traffic_class_of(run.headers)
         overhead = len(run.headers) + ETHERNET_BYTES
         for payload in run.payloads:
             self.network.send(Frame(
-                port.number, target, len(payload) + overhead, traffic_class >> PRIORITY_SHIFT,
-                traffic_class & ECN_MASK, run.source_port, (run.headers, payload),
+                port.number, target or 0, len(payload) + overhead, traffic_class >> PRIORITY_SHIFT,
+                traffic_class & ECN_MASK, run.source_port, (run.headers, payload), group,
             ))  # fmt: skip
         port.is_blocked = self._waiting(port) > HOST_QUEUE_BYTES
         self.expire(now)

@@ -22,16 +22,16 @@ class Frame:
     """A frame of ``length_bytes``, with its FCS, from host ``source`` to host ``destination``.
 
     ``priority`` 0…7; ``ecn``: the two bits of its IP header; ``flow`` chooses among ways of one length;
-    ``content`` is its sender's.  ``entered``: the port of the switch in which it is; ``hops``: links that it
-    has passed.
+    ``content`` is its sender's.  ``group``: instead of one host it goes to all of these.  ``entered``: the
+    port of the switch in which it is; ``hops``: links that it has passed.
     """
 
-    __slots__ = ("content", "destination", "ecn", "entered", "flow", "hops", "length_bytes", "priority",
-                 "source")  # fmt: skip
+    __slots__ = ("content", "destination", "ecn", "entered", "flow", "group", "hops", "length_bytes",
+                 "priority", "source")  # fmt: skip
 
     def __init__(
         self, source: int, destination: int, length_bytes: int, priority: int = 0, ecn: int = 0,
-        flow: int = 0, content: Any = None,
+        flow: int = 0, content: Any = None, group: frozenset[int] | None = None,
     ) -> None:  # fmt: skip
         self.source = source
         self.destination = destination
@@ -40,6 +40,7 @@ class Frame:
         self.ecn = ecn
         self.flow = flow
         self.content = content
+        self.group = group
         self.entered: Port | None = None
         self.hops = 0
 
@@ -51,7 +52,7 @@ class Frame:
     def copy(self) -> Frame:
         """Another one like it, on the same link."""
         made = Frame(self.source, self.destination, self.length_bytes, self.priority, self.ecn, self.flow,
-                     self.content)  # fmt: skip
+                     self.content, self.group)  # fmt: skip
         made.hops = self.hops
         return made
 

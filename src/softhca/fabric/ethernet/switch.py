@@ -8,7 +8,7 @@ needs a round trip of the link to act, and the buffer must have room for what co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -59,7 +59,25 @@ class EthernetSwitch:
 
     def arrived(self, port: Port, frame: Frame, now_ps: int) -> None:
         """`Owner.arrived`."""
-        ways = self.ways.get(frame.destination)
+        if frame.group is None:
+            self._forward(port, self.ways.get(frame.destination), frame, now_ps)
+            return
+        for ways, copy in self._copies(frame, frame.group):
+            self._forward(port, ways, copy, now_ps)
+
+    def _copies(self, frame: Frame, group: frozenset[int]) -> Iterator[tuple[Sequence[int], Frame]]:
+        """One for each port that leads to some of a group, and one for those whom none leads to."""
+        branches: dict[tuple[int, ...], set[int]] = {}
+        for host in sorted(group):
+            ways = self.ways.get(host)
+            branches.setdefault((ways[frame.flow % len(ways)],) if ways else (), set()).add(host)
+        for branch, hosts in branches.items():
+            copy = frame.copy()
+            copy.group = frozenset(hosts)
+            yield branch, copy
+
+    def _forward(self, port: Port, ways: Sequence[int] | None, frame: Frame, now_ps: int) -> None:
+        """Put a frame that has come by ``port`` into the queue of one of the ports ``ways``."""
         if not ways:
             self._drop(port, frame, NO_WAY)
             return
