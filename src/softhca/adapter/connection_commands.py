@@ -320,8 +320,17 @@ def _queue_pair(fields: Fields) -> Fields:
 
 def _peer(connections: PortConnections, fields: Fields) -> Address:
     """The peer's queue pair 1, as a datagram there is addressed; EINVAL for what cannot be."""
-    queue_pair_1 = {"qpn": GENERAL_QPN, "qkey": GENERAL_QKEY, "path_bits": 0}
-    peer = destination_of(
-        connections.management, {**fields, **queue_pair_1, "is_global": any(fields["dgid"])}
-    )
+    gid = fields["dgid"]
+    asked = {
+        "qpn": GENERAL_QPN,
+        "qkey": GENERAL_QKEY,
+        "path_bits": 0,
+        "dlid": fields["dlid"],
+        "sl": fields["sl"],
+        "pkey_index": fields["pkey_index"],
+        "dgid": gid,
+        "is_global": any(gid),
+        "traffic_class": fields["traffic_class"],
+    }
+    peer = destination_of(connections.management, asked)
     return replace(peer, own_gid=connections.management.own_gid(peer))

@@ -9,7 +9,6 @@ keeps it if the program's reply has room for the answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.resources import Kind
@@ -85,7 +84,10 @@ class HostInstances:
         else:
             self.forget(event.number)
             return event
-        return replace(event, message=message.changed(private_data=without(message.private_data)))
+        told = message.changed(private_data=without(message.private_data))
+        return Event(
+            event.kind, event.number, event.source, event.listener, event.status, event.service_id, told
+        )
 
     # the passive side
 

@@ -8,6 +8,7 @@ for waits, except requests: those are dropped, and their peers ask again.
 from __future__ import annotations
 
 import random
+import struct
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ connected.  REQ's extended type says something of the extended service alone (12
 """
 _HEADER = CM_HEADER.packing()
 _EMPTY = dict.fromkeys(CM_HEADER.names, 0)
+_GID = struct.Struct(">QQ")
 _NO_GID = bytes(16)
 
 
@@ -245,21 +247,22 @@ class HostConnections:
 def entry_of(event: Event) -> bytes:
     """An event as the host finds it: the fields of ``CM_HEADER``, and the message's private data."""
     message, source = event.message, event.source
-    values = dict(
-        _EMPTY,
-        kind=event.kind,
-        id=event.number,
-        listener=event.listener,
-        status=event.status,
-        service_id=event.service_id,
-        pkey=source.pkey,
-        sl=source.sl,
-        lid=source.lid,
-        traffic_class=source.traffic_class,
-    )
-    for name, gid in (("gid", source.gid or _NO_GID), ("own_gid", source.own_gid or _NO_GID)):
-        values[f"{name}_prefix"] = int.from_bytes(gid[:8], "big")
-        values[f"{name}_interface"] = int.from_bytes(gid[8:], "big")
+    private_data = b"" if message is None else message.private_data
+    values = _EMPTY.copy()
+    values["kind"] = event.kind
+    values["id"] = event.number
+    values["listener"] = event.listener
+    values["status"] = event.status
+    values["service_id"] = event.service_id
+    values["pkey"] = source.pkey
+    values["sl"] = source.sl
+    values["lid"] = source.lid
+    values["traffic_class"] = source.traffic_class
+    values["private_bytes"] = len(private_data)
+    if source.gid is not None:
+        values["gid_prefix"], values["gid_interface"] = _GID.unpack(source.gid)
+    if source.own_gid is not None:
+        values["own_gid_prefix"], values["own_gid_interface"] = _GID.unpack(source.own_gid)
     if isinstance(message, m.Req):
         values.update(_of_request(message))
     elif isinstance(message, m.Rep):
@@ -270,9 +273,7 @@ def entry_of(event: Event) -> bytes:
         values.update(pkey=message.partition_key)
     elif isinstance(message, m.SidrRep):
         values.update(qp_num=message.qpn, qkey=message.qkey)
-    private_data = b"" if message is None else message.private_data
-    values["private_bytes"] = len(private_data)
-    return bytes(_HEADER.pack(*values.values())) + private_data.ljust(CM_PRIVATE_BYTES, b"\0")
+    return _HEADER.pack(*values.values()) + private_data.ljust(CM_PRIVATE_BYTES, b"\0")
 
 
 def _way_of(message: m.Req | m.Lap) -> dict[str, int]:
@@ -287,9 +288,9 @@ def _way_of(message: m.Req | m.Lap) -> dict[str, int]:
         "alternate_sl": message.alternate_sl,
         "alternate_packet_rate": message.alternate_packet_rate,
     }
-    for name, gid in (("gid", message.alternate_local_gid), ("own_gid", message.alternate_remote_gid)):
-        found[f"alternate_{name}_prefix"] = int.from_bytes(gid[:8], "big")
-        found[f"alternate_{name}_interface"] = int.from_bytes(gid[8:], "big")
+    found["alternate_gid_prefix"], found["alternate_gid_interface"] = _GID.unpack(message.alternate_local_gid)
+    own_gid = _GID.unpack(message.alternate_remote_gid)
+    found["alternate_own_gid_prefix"], found["alternate_own_gid_interface"] = own_gid
     return found
 
 

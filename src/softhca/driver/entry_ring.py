@@ -39,6 +39,7 @@ class EntryRing(Generic[_Entry]):
         self._taken = taken
         self._lock = threading.RLock()
         self._entry = bytearray(entry_bytes)
+        self._address = address_of(self._entry)
         self._broken = False
         self._kept: list[_Entry] = []
         self._ended = False
@@ -59,6 +60,11 @@ class EntryRing(Generic[_Entry]):
         ``enough``.
         DriverError EINVAL: the owner has ended; EIO: an entry is malformed, or the adapter is gone.
         """
+        self._session.check()
+        if not enough():
+            entry = self._take()
+            if entry is not None:
+                return entry
         found: list[_Entry] = []
 
         def ready() -> bool:
@@ -68,7 +74,6 @@ class EntryRing(Generic[_Entry]):
                     found.append(entry)
             return bool(found) or enough() or bool(self._session.dead) or self._ended or self._broken
 
-        self._session.check()
         if not ready():
             if timeout_s == 0:
                 self._session.channel.progress()
@@ -101,7 +106,7 @@ class EntryRing(Generic[_Entry]):
                 return self._kept.pop(0)
             if self._ended or self._broken or self._session.dead:
                 return None
-            n = self._ring.take(address_of(self._entry), self._entry_bytes)
+            n = self._ring.take(self._address, self._entry_bytes)
             if n not in (0, self._entry_bytes):
                 self._broken = True
             if n != self._entry_bytes:

@@ -91,7 +91,7 @@ class EventRouter:
     def connections_taken(self, channel: CmChannel) -> None:
         """An event was taken from a connection channel: its descriptor is readable while there are more."""
         with self._lock:
-            if channel.idle:
+            if self._descriptors and channel.idle:
                 self._signal_empty(channel)
 
     def remove_connections(self, channel: CmChannel) -> None:

@@ -229,14 +229,14 @@ class EventRing(MessageRing):
 
     def flush(self) -> bool:
         """Send what waits, in the order in which it first happened; whether nothing waits any more."""
-        if self._producer.broken:
-            self.pending.clear()
-        while self.pending:
+        while self.pending and self._producer.space():  # asked in every round
             (kind, element), extra = next(iter(self.pending.items()))
             if not self._push(encode_event(Event(kind, element, extra))):
-                return False
+                break
             del self.pending[kind, element]
-        return True
+        if self._producer.broken:
+            self.pending.clear()
+        return not self.pending
 
     def waiting(self) -> int:
         """Events that found no room yet."""
