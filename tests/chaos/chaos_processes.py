@@ -233,3 +233,14 @@ def state_of(pid: int) -> str:
         where, ticks = wchan.read(), words[11]
         return f"process {pid}, parent {words[1]}, state {words[0]} in {where}, {ticks} ticks of user time"
     return f"process {pid} is gone"
+
+
+def waited_ns(pid: int) -> int:
+    """How long the threads of a process have waited for a processor, the one that has most; 0 where nobody
+    says so (``pid`` 0: there is no such process)."""
+    most = 0
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task") if pid else ():
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as words:
+                most = max(most, int(words.read().split()[1]))
+    return most

@@ -13,7 +13,7 @@ from chaos_faults import Faults
 from chaos_joining import BYSTANDER, BYSTANDER_GROUP, FIRST_VICTIM, HUB, MOST_VICTIMS, Joining, Victim
 from chaos_ledger import DONE, FAILED_NS, GAP_NS, PROCESS_ROW, STATUS, Ledger
 from chaos_plan import SURVIVE, VERBS
-from chaos_processes import Broken, Process, children, reap, run_child
+from chaos_processes import Broken, Process, children, reap, run_child, waited_ns
 from chaos_script import make_pool
 
 from machine_speed import limit_s
@@ -79,6 +79,7 @@ class Session(Joining, Faults, Company):
         self.hub_opened, self.bystander_opened = self.open([self.hub, self.bystander])
         self.join_bystander(gentle)
         self.gentle = gentle
+        self.waited_ns = 0
         if not gentle:
             self.meet_bystander()
 
@@ -100,6 +101,7 @@ class Session(Joining, Faults, Company):
         before = self._bystander_done()
         self.join(plan)
         self._watch(plan["delay_ms"] / 1000)
+        self.waited_ns = self._waited_ns()
         self.apply(plan)
         self._await_told(plan)
         for victim in self.victims:
@@ -113,9 +115,14 @@ class Session(Joining, Faults, Company):
         self._look_for_leaks()
 
     def bound_ns(self) -> int:
-        """By when an end must be told: a second, on a machine as fast as `machine_speed` has it, and twice
-        the longest time for which the hub itself had no turn."""
-        return int(limit_s(1.0) * SECOND_NS) + 2 * self.hub.ledger.get(PROCESS_ROW, GAP_NS)
+        """By when an end must be told: a second, on a machine as fast as `machine_speed` has it, twice the
+        longest time for which the hub itself had no turn, and the time since the round's faults began for
+        which it, or its adapter's process, waited for a processor."""
+        gap_ns = self.hub.ledger.get(PROCESS_ROW, GAP_NS)
+        return int(limit_s(1.0) * SECOND_NS) + 2 * gap_ns + max(self._waited_ns() - self.waited_ns, 0)
+
+    def _waited_ns(self) -> int:
+        return max(waited_ns(self.hub.pid), waited_ns(self.hub.adapter))
 
     def _await_told(self, plan: dict[str, Any]) -> None:
         """The hub is told of every connection whose peer has ended or stands still, in time.  Of a datagrams'

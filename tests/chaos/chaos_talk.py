@@ -218,8 +218,6 @@ class StreamTalk(Talk):
         self.hearing = Stream(self.peer, self.pool)
         self.buffer = sockets.PageBuffer(BUFFER_BYTES)
         self.held = b""
-        if made.stream is None:
-            self._tell("a stream is the kernel's")
 
     def send(self, n: int, operation: Operation) -> None:
         data = carried(operation, self.pool)

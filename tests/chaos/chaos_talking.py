@@ -67,22 +67,24 @@ class Party:
 
     def _accept(self, count: int) -> None:
         try:
-            for _ in range(count):
+            while len(self.made) < count:
                 if isinstance(self.listening, Listener):
                     self.made.append(self.listening.accept(JOIN_S))
-                else:
-                    self.made.append(self.listening.accept()[0])
+                    continue
+                self._keep(self.listening.accept()[0])
         except Exception:
             self.failed = traceback.format_exc(limit=-6)
 
     def connect(self, name: list[Any], count: int) -> None:
         """As many to who listens at ``name``, one after the other: they are accepted in this order."""
-        for _ in range(count):
+        end = time.monotonic() + JOIN_S
+        while len(self.made) < count:
             if self.kind == "streams":
                 made = self._socket()
-                self.made.append(made)
                 made.settimeout(JOIN_S)
                 made.connect(tuple(name))
+                if not self._keep(made) and time.monotonic() > end:
+                    raise RuntimeError("all streams are the kernel's")
             else:
                 self.made.append(
                     Channel.connect(
@@ -92,6 +94,15 @@ class Party:
                         timeout=JOIN_S,
                     )
                 )
+
+    def _keep(self, made: Any) -> bool:
+        """Keep a socket that has a stream.  One that has none, since a busy machine has answered too late
+        where the port is served, is closed by both ends."""
+        if made.stream is None:
+            made.close()
+            return False
+        self.made.append(made)
+        return True
 
     @property
     def joined(self) -> bool:
