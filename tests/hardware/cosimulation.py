@@ -63,9 +63,9 @@ class CoSimulation:
 
         self.bench.run(play)
 
-    async def until(self, context, reached):
+    async def until(self, context, reached, patience=PATIENCE_CLOCKS):
         """Let both go on until ``reached()`` is true."""
-        for _ in range(PATIENCE_CLOCKS // STEP_CLOCKS):
+        for _ in range(patience // STEP_CLOCKS):
             for data in self.bench.departed[self._departed :]:
                 self.packets.append(("gates", data))
                 changed = self.change("gates", data)
@@ -88,5 +88,5 @@ class CoSimulation:
                 theirs.extend(self.end.cq.poll(8))
             return len(found) >= count and len(theirs) >= peers
 
-        await self.until(context, enough)
+        await self.until(context, enough, PATIENCE_CLOCKS * max(1, count))
         return found, [(done.wr_id, done.status) for done in theirs]

@@ -13,7 +13,8 @@ LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
 SEND, SEND_IMMEDIATE, WRITE, READ, WRITE_IMMEDIATE, BIND = 1, 2, 3, 4, 5, 8
 HAS_IMMEDIATE = 0x80
 SUCCESS, TOO_LONG, NOT_HANDLED, NOT_READ, FLUSHED, NOT_BOUND, REFUSED, GAVE_UP = 0, 1, 2, 4, 5, 6, 8, 12
-IDLE, SENDING, WAITING, BROKEN, READING, RESTING = range(6)
+IDLE, SENDING, BROKEN, READING, RESTING = 0, 1, 3, 4, 5
+WINDOW = 4
 IN_SEND, IN_WRITE = 1, 2
 WRITE_SLOT, READ_SLOT = 1, 2
 ACK, RNR, NAK_GAP, NAK_INVALID, NAK_ACCESS, NAK_LOCAL = 0x1F, 0x21, 0x60, 0x61, 0x62, 0x63
@@ -54,6 +55,7 @@ class Queues:
     length: int = 0
     seen: int = 0
     tries: int = 0
+    lasts: list[int] = field(default_factory=list)  # of the messages under way
     answer: int = 0
     answer_psn: int = 0
     filled: int = 0
@@ -132,9 +134,10 @@ class FunctionalAdapter:
             self.memory[address : address + count] = data[done : done + count]
             done += count
 
-    def descriptor(self, qp: int, queue: int) -> list[int]:
+    def descriptor(self, qp: int, queue: int, behind: int = 0) -> list[int]:
+        """The oldest one, or one so many places behind."""
         one = self.queues[qp]
-        at = one.bases[queue] + SLOT * (one.heads[queue] & one.mask)
+        at = one.bases[queue] + SLOT * (one.heads[queue] + behind & one.mask)
         return [self.word(at + 4 * i) for i in range(SLOT // 4)]
 
     @staticmethod
@@ -191,36 +194,49 @@ class FunctionalAdapter:
             pass
 
     def turn(self, qp: int) -> bool:
+        """One turn; whether there is something to do at once in another one."""
         one = self.queues[qp]
-        if one.phase in (SENDING, WAITING, READING, RESTING):
-            self.news(qp)
-            if one.phase == SENDING:
-                self.one_packet(qp)
-            return one.phase == SENDING or (one.phase in (IDLE, BROKEN) and one.posted[0] > 0)
-        if not one.posted[0]:
-            return False
-        words = self.descriptor(qp, 0)
-        opcode, work = words[0] & 0xFF, words[1]
         if one.phase == BROKEN:
-            self.complete(qp, 0, work, FLUSHED)
-        elif opcode == BIND:
-            self.complete(qp, 0, work, self.bind(qp, words))
-        elif opcode not in (SEND, SEND_IMMEDIATE, WRITE, WRITE_IMMEDIATE, READ):
-            self.complete(qp, 0, work, NOT_HANDLED)
-        else:
-            length = sum(segment[2] for segment in self.segments(words))
-            if length >> 31:
-                self.complete(qp, 0, work, NOT_READ)
-                return True
-            one.length, one.first, one.tries, one.seen = length, one.psn, 0, one.answer
-            one.sent, one.phase = 0, SENDING
+            if one.posted[0]:
+                self.complete(qp, 0, self.descriptor(qp, 0)[1], FLUSHED)
+            return one.posted[0] > 0
+        before = one.phase, len(one.lasts), one.psn, one.posted[0], one.tries, one.seen
+        if (one.lasts or one.phase != IDLE) and self.news(qp):
+            return True
+        if one.phase == IDLE:
+            self.next_message(qp)
+        elif one.phase == SENDING:
             self.one_packet(qp)
-        # who waits has no turn until the peer's next answer
-        return one.phase not in (WAITING, READING)
+        return before != (one.phase, len(one.lasts), one.psn, one.posted[0], one.tries, one.seen)
+
+    def next_message(self, qp: int, again: bool = False) -> None:
+        """Begin the one behind those under way, which a READ, a bind and what cannot go wait for; ``again``:
+        the oldest one, which has gone before."""
+        one = self.queues[qp]
+        under = len(one.lasts)
+        if under == WINDOW or one.posted[0] <= under:
+            return
+        words = self.descriptor(qp, 0, under)
+        opcode, work = words[0] & 0xFF, words[1]
+        length = sum(segment[2] for segment in self.segments(words))
+        moves = opcode in (SEND, SEND_IMMEDIATE, WRITE, WRITE_IMMEDIATE)
+        if under and (not moves or length >> 31):
+            return
+        if opcode == BIND:
+            self.complete(qp, 0, work, self.bind(qp, words))
+        elif not moves and opcode != READ:
+            self.complete(qp, 0, work, NOT_HANDLED)
+        elif length >> 31:
+            self.complete(qp, 0, work, NOT_READ)
+        else:
+            if not under and not again:
+                one.first, one.tries, one.seen = one.psn, 0, one.answer
+            one.length, one.sent, one.phase = length, 0, SENDING
+            self.one_packet(qp)
 
     def one_packet(self, qp: int) -> None:
         one = self.queues[qp]
-        words = self.descriptor(qp, 0)
+        words = self.descriptor(qp, 0, len(one.lasts))
         opcode = words[0] & 0xFF
         reth = b"".join(words[i].to_bytes(4, "big") for i in (5, 4, 3)) + one.length.to_bytes(4, "big")
         if opcode == READ:
@@ -236,7 +252,8 @@ class FunctionalAdapter:
                 raise Refused
             data = b"".join(self.read(one.pd, key, va, length, 0) for va, key, length in ranges)
         except Refused:
-            self.finish(qp, NOT_READ)
+            if not one.lasts:
+                self.finish(qp, NOT_READ)
             return
         code = {(True, True): 4, (True, False): 0, (False, False): 1, (False, True): 2}[is_first, is_last]
         is_write, immediate = opcode in (WRITE, WRITE_IMMEDIATE), opcode in (SEND_IMMEDIATE, WRITE_IMMEDIATE)
@@ -248,34 +265,42 @@ class FunctionalAdapter:
         one.last, one.psn = one.psn, one.psn + 1 & MASK24
         one.sent += one.mtu
         if is_last:
-            one.phase = WAITING
+            one.lasts.append(one.last)
+            one.phase = IDLE
 
     def finish(self, qp: int, status: int) -> None:
+        """The oldest message is over, and with it the queue pair or a READ."""
         one = self.queues[qp]
-        one.phase = IDLE if status == SUCCESS else BROKEN
+        one.phase, one.lasts = IDLE if status == SUCCESS else BROKEN, []
         self.complete(qp, 0, self.descriptor(qp, 0)[1], status)
 
-    def news(self, qp: int) -> None:
-        """What the peer has answered since the last turn."""
+    def news(self, qp: int) -> bool:
+        """What the peer has answered since the last turn; whether a message is over."""
         one = self.queues[qp]
         if one.answer == one.seen:
-            return
-        one.seen = one.answer
+            return False
         syndrome = one.answer & 0xFF
+        kind, code = syndrome >> 5, syndrome & 0x1F
         place, last = one.answer_psn - one.first & MASK24, one.last - one.first & MASK24
         if place > last:
-            return
-        kind, code = syndrome >> 5, syndrome & 0x1F
-        if kind in (0, 2):
-            if place == last and one.phase == (READING if kind == 2 else WAITING):
-                self.finish(qp, SUCCESS)
+            one.seen = one.answer
+            return False
+        if one.lasts and (one.lasts[0] - one.first & MASK24) < place + (kind == 0):
+            one.first, one.tries = one.lasts.pop(0) + 1 & MASK24, 0
+            self.complete(qp, 0, self.descriptor(qp, 0)[1], SUCCESS)
+            return True
+        one.seen = one.answer
+        if kind == 2 and place == last and one.phase == READING:
+            self.finish(qp, SUCCESS)
         elif kind == 1:
             code = code or 32
             one.phase, one.rests = RESTING, (8 << max(0, code - 3) // 2) if code % 2 else 5 << code // 2 - 1
-        elif code == 0:
+            one.lasts = []
+        elif kind == 3 and code == 0:
             self.again(qp)
-        else:
+        elif kind == 3:
             self.finish(qp, NOT_READ if syndrome == OWN_FAULT else REFUSED + code)
+        return kind == 3 or (one.phase == IDLE and not one.lasts)
 
     def again(self, qp: int) -> None:
         """A packet or an answer was lost."""
@@ -283,16 +308,21 @@ class FunctionalAdapter:
         one.tries += 1
         if one.tries >= MOST_TRIES:
             self.finish(qp, GAVE_UP)
-            return
-        one.psn, one.sent, one.phase = one.first, 0, SENDING
+        else:
+            self.rewind(qp)
+
+    def rewind(self, qp: int) -> None:
+        """All that is not acknowledged goes again."""
+        one = self.queues[qp]
+        one.psn, one.lasts, one.phase = one.first, [], IDLE
+        self.next_message(qp, again=True)
 
     def elapse(self, qp: int) -> None:
         """What the queue pair waits for has not come in time."""
         one = self.queues[qp]
-        self.news(qp)
         if one.phase == RESTING:
-            one.psn, one.sent, one.phase = one.first, 0, SENDING
-        elif one.timeout and one.phase in (WAITING, READING):
+            self.rewind(qp)
+        elif one.timeout and (one.lasts or one.phase == READING):
             self.again(qp)
         self.ask(qp)
 

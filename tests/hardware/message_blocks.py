@@ -200,6 +200,9 @@ class MessageBlocks(Context):
         qp = self.values["DOORBELL_QP"]
         return qp | (PRESENT if self.counts.get(qp) else 0)
 
+    def read_DOORBELL_COUNT(self):
+        return self.counts.get(self.values["DOORBELL_QP"], 0)
+
     def read_DOORBELL_POP(self):
         return 0
 

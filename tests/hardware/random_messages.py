@@ -25,7 +25,6 @@ from functional_adapter import (
     REMOTE_WRITE,
     RESTING,
     SEND,
-    WAITING,
     WRITE,
     FunctionalAdapter,
 )
@@ -58,6 +57,12 @@ EVERY = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
 MOST_ACTIONS = 14
 LOSSY, LOSSY_QP, LOG_TIMEOUT = 0.1, 3, 5
 """In so many programs a queue pair has a timer, of 2^n units."""
+ANSWERED = 0.3
+"""So often something is answered between two of its tries."""
+TALKATIVE = 3
+"""One program in so many is of messages under way and their answers."""
+BURST = 7
+"""Work requests that are posted at once, less one: more than may be under way."""
 SLACK = 1000
 PEER, LIDS, PKEY = 77, (9, 4), 0xFFFF
 
@@ -156,7 +161,7 @@ class Program:
         """Time goes by until each queue pair that waits for it has gone on."""
         model = self.model
         for qp, one in enumerate(model.queues):
-            while one.phase == RESTING or (one.timeout and one.phase in (WAITING, READING)):
+            while one.phase == RESTING or (one.timeout and (one.lasts or one.phase == READING)):
                 units = one.rests if one.phase == RESTING else 1 << one.timeout
                 model.packets, model.completions, model.events = [], [], []
                 self.told = f"{self.told}; {units} units of time"
@@ -164,27 +169,44 @@ class Program:
                 clocks = (units + 2) * UNIT_CLOCKS + VIS * STEP_CLOCKS + SLACK
                 await self.bench.wait(context, clocks)
                 await self.compare(context)
+                if one.timeout and self.dice.random() < ANSWERED:
+                    model.packets, model.completions, model.events = [], [], []
+                    self.answer(qp)
+                    await self.compare(context)
 
     async def action(self, context) -> None:
         dice = self.dice
         qp = dice.choice((0, 0, 0, 1, 2, 3))
         kind = dice.choice(
-            ("ask", "ask", "room", "request", "request", "request", "answer", "answer", "spoilt")
+            ("burst", "burst", "answer", "answer", "answer", "answer")
+            if self.seed % TALKATIVE == 0
+            else ("ask", "ask", "room", "request", "request", "request", "answer", "answer", "spoilt")
         )
         if kind == "ask":
             await self.post(context, qp, 0)
+        elif kind == "burst":
+            told = []
+            for _ in range(dice.randrange(2, BURST)):
+                await self.post(context, qp, 0, whole=dice.random() < 0.9)
+                told.append(self.told)
+            self.told = "; ".join(told)
         elif kind == "room":
             for _ in range(dice.randrange(1, 3)):
                 await self.post(context, qp, 1)
         elif kind == "request":
             self.request(qp)
         elif kind == "answer":
-            self.answer(qp)
+            waiting = [at for at, one in enumerate(self.model.queues) if one.lasts or one.phase == READING]
+            self.answer(dice.choice(waiting) if waiting and dice.random() < 0.9 else qp)
         else:
             self.spoilt(qp)
 
-    def piece(self):
+    def piece(self, whole: bool = False):
+        """A segment; ``whole``: that can be sent, and quickly."""
         dice = self.dice
+        if whole:
+            region, length = dice.choice(self.regions[:2]), dice.choice((0, 1, 5, 64))
+            return region.va + dice.randrange(region.length - 64), region.key, length
         region = dice.choice(self.regions[:3] if dice.random() < 0.7 else self.regions)
         inside = dice.random() < 0.7
         offset = dice.randrange(region.length) if inside else dice.choice((-1, region.length - 2, 1 << 40))
@@ -194,14 +216,16 @@ class Program:
         key = region.key if dice.random() < 0.95 else dice.choice((0, 3, TABLE_ENTRIES - 2, ONES))
         return region.va + offset & (1 << 64) - 1, key, length
 
-    async def post(self, context, qp: int, queue: int) -> None:
-        """A descriptor, torn or not."""
+    async def post(self, context, qp: int, queue: int, whole: bool = False) -> None:
+        """A descriptor, torn or not; ``whole``: most likely a message that can be sent."""
         dice, model = self.dice, self.model
         self.told = f"post to queue {queue} of {qp}"
         if model.queues[qp].posted[queue] >= 1 << LOG_PLACES:
             return
-        pieces = [self.piece() for _ in range(dice.randrange(1, 5))]
-        opcode = dice.choice(
+        # what has a timer has gone before it is over
+        short = whole or (queue == 0 and model.queues[qp].timeout > 0)
+        pieces = [self.piece(short) for _ in range(dice.randrange(1, 5))]
+        opcode = dice.choice((SEND, SEND, WRITE, WRITE, 2, 5, READ)) if whole else dice.choice(
             (SEND, WRITE, WRITE, READ, READ, BIND, dice.choice((0, 2, 2, 5, 5, 5, 0xFF, 0xABCD00 | SEND)))
         )
         region = dice.choice(self.regions)
@@ -286,7 +310,9 @@ class Program:
     def answer(self, qp: int) -> None:
         dice, one = self.dice, self.model.queues[qp]
         opcode = dice.choice((17, 17, 17, 13, 14, 15, 16, 18))
-        psn = dice.choice((one.last, one.last, one.first, one.next, one.last + 1, one.first - 1))
+        psn = dice.choice(
+            (one.last, one.last, one.first, one.next, one.last + 1, one.first - 1, *one.lasts, *one.lasts)
+        )
         length = 0
         if self.model.descriptor(qp, 0)[0] & 0xFF == READ and one.phase == 4 and dice.random() < 0.8:
             psn = one.first if dice.random() < 0.4 else one.next
@@ -299,6 +325,9 @@ class Program:
         syndrome = dice.choice(
             (0, 0, 0x1F, 0x1F, 0x21, 0x22, 0x25, 0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x7F, 0x40, 0x5F, 0x80)
         )
+        if one.lasts and dice.random() < 0.7:
+            opcode, length, psn = 17, 0, dice.choice(one.lasts)
+            syndrome = dice.choice((0x1F, 0x1F, 0x1F, 0x1F, 0x60, 0x60, 0x21, 0x62))
         extension = [syndrome << 24 | dice.getrandbits(24)] + [dice.getrandbits(32) for _ in range(3)]
         extension = extension[: ROWS[opcode] >> EXTENSION_SHIFT]
         self.told = f"answer {opcode} to {qp}, PSN {psn}, {length} bytes, {[hex(word) for word in extension]}"

@@ -413,3 +413,87 @@ def test_a_bind_that_is_completed_leaves_no_packet_writing():
     assert seen["then"][300:1324] == data_of(1024)
     assert seen["then"] == seen["later"]
     assert [status for _, status in seen["peer"]] == [SUCCESS, ACCESS]
+
+
+class Window:
+    """Messages of the gates under way together, whose acknowledgements or packets are lost."""
+
+    TOGETHER, GAP = 2, 3
+    BYTES = 40
+
+    def __init__(self):
+        self.both = both = CoSimulation((2, 3))
+        self.memory, self.seen, self.lost = data_of(BYTES, 8), {}, []
+        both.run(self.script)
+
+    async def writes(self, context, qp, count):
+        """``count`` WRITEs at once."""
+        both, end = self.both, self.both.end
+        for work in range(count):
+            piece = self.region.piece(self.BYTES * work, self.BYTES)
+            await both.host.post_send(context, qp, WRITE_MESSAGE, (piece,), work=work, key=end.key.rkey,
+                                      va=end.va + 2000 * qp + self.BYTES * work)  # fmt: skip
+        self.seen[qp] = (await both.completed(context, count))[0]
+
+    async def script(self, context):
+        both = self.both
+        self.region = both.host.region(VA, BYTES, PD, ALL)
+        both.host.write_bytes(self.region, 0, self.memory)
+        self.first = len(both.packets)
+        both.change = self.lose_acknowledgements
+        await self.writes(context, self.TOGETHER, 5)
+        self.lost = []
+        both.change = self.lose_second
+        await self.writes(context, self.GAP, 3)
+
+    def lose_acknowledgements(self, who, data):
+        """Of the first three messages."""
+        if who == "software" and len(self.lost) < 3:
+            self.lost.append(data)
+            return None
+        return data
+
+    def lose_second(self, who, data):
+        """The second message."""
+        if who == "gates" and not self.lost and headers(data).psn == self.both.psns[0] + 1:
+            self.lost.append(data)
+            return None
+        return data
+
+    def sent(self, qp):
+        """(opcode, PSN behind the first one) of what has gone on a queue pair."""
+        number, first = self.both.peers[qp].number, self.both.psns[0]
+        found = [headers(data) for who, data in self.both.packets if who == "gates"]
+        return [(bth.opcode, bth.psn - first) for bth in found if bth.dest_qp == number]
+
+
+@pytest.fixture(scope="module")
+def window():
+    return Window()
+
+
+def placed(window, qp, count):
+    """Whether the peer has what the first so many messages of a queue pair bring."""
+    length = window.BYTES * count
+    return bytes(window.both.end.memory[2000 * qp : 2000 * qp + length]) == window.memory[:length]
+
+
+def test_four_messages_of_the_gates_are_under_way_and_one_acknowledgement_is_of_all(window):
+    assert len(window.lost) == 1
+    assert window.seen[window.TOGETHER] == [Done(window.TOGETHER, work, SUCCESS, 0) for work in range(5)]
+    assert placed(window, window.TOGETHER, 5)
+    assert window.sent(window.TOGETHER) == [(10, psn) for psn in range(5)]
+    # the fourth went before an acknowledgement came, the fifth behind it
+    sides = [who for who, _ in window.both.packets[window.first :]]
+    answers = [at for at, who in enumerate(sides) if who == "software"]
+    assert sides[: answers[3]].count("gates") == 4
+    assert sides[: answers[4]].count("gates") == 5
+
+
+def test_behind_a_gap_only_what_is_not_acknowledged_goes_again(window):
+    assert window.seen[window.GAP] == [Done(window.GAP, work, SUCCESS, 0) for work in range(3)]
+    assert placed(window, window.GAP, 3)
+    psns = [psn for _, psn in window.sent(window.GAP)]
+    assert psns.count(0) == 1
+    assert psns[-2:] == [1, 2]
+    assert 4 <= len(psns) <= 5

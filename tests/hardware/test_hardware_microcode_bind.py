@@ -190,7 +190,7 @@ def test_a_window_whose_entry_cannot_be_written(offset, upper, searched):
     assert (7 not in blocks.keys.valid_keys(0)) == searched
 
 
-@pytest.mark.parametrize(("what", "clocks"), [(INVALIDATE, 143), (MOVE, 168)])
+@pytest.mark.parametrize(("what", "clocks"), [(INVALIDATE, 162), (MOVE, 187)])
 def test_clocks_until_a_bind_is_left_to_the_manager(what, clocks):
     """From reset, with blocks that answer in the next clock."""
     blocks = blocks_of((0,))

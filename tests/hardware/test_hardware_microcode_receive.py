@@ -22,7 +22,7 @@ VIS, MTU, PD, OTHER_PD = 4, 256, 5, 6
 PROGRAM = microcode_program("receive", {"VIS": VIS})
 LONGEST = 20_000
 """Clocks of a packet, and of a READ that is answered before it."""
-WAITING, READING = 2, 4
+IDLE, READING = 0, 4
 """Phases of the SQ: for an acknowledgement, for the answers to a READ."""
 ACCEPTED, DUPLICATE, GAP, LOCAL = 0, 1, 2, 8
 ACK, NAK_GAP, NAK_LOCAL = 0x1F, 0x60, 0x63
@@ -133,7 +133,7 @@ def rules(blocks, engine, seed):
             dice.descriptor(blocks, 1, qp, place, 0)
             dice.descriptor(blocks, 0, qp, place, dice.choice((1, 4, 4)))
         first = dice.choice((5, 0xFFFFFE))
-        phase = dice.choice((WAITING, READING, READING))
+        phase = dice.choice((IDLE, READING, READING))
         waits = {"SQ_PHASE": phase, "SQ_FIRST": first, "SQ_LAST": first + 2 & 0xFFFFFF, "SQ_LENGTH": 600}
         blocks.context.update({64 * qp + WORDS[name]: value for name, value in waits.items()})
     for _ in range(dice.randrange(1, 12)):
@@ -222,3 +222,16 @@ def test_a_gap_is_told_once_and_a_duplicate_is_acknowledged():
     run(blocks, engine)
     assert [words[5] >> 24 for words in blocks.sent[2:]] == [ACK, NAK_GAP]
     assert bytes(blocks.memory[7 * 4096 + 0xF80 + i] for i in range(4)) == b"data"
+
+
+def test_an_answers_psn_carries_the_count_of_the_answer_that_it_belongs_to():
+    """So the SQ's engine, which may read while they are written, does not take one for the other's."""
+    blocks = blocks_of()
+    engine = InstructionModel(PROGRAM.halves, blocks)
+    words = [64 + WORDS[name] for name in ("RQ_ANSWER_PSN", "RQ_ANSWER")]
+    blocks.context[words[1]] = 0xFE_00
+    for count, psn, syndrome in ((0xFF, 5, ACK), (0x100, 0xFFFFFF, NAK_GAP), (0x101, 7, 0x62)):
+        blocks.arrive(packet(17, 1, psn, aeth=syndrome << 24 | 9))
+        run(blocks, engine)
+        assert [blocks.context[word] for word in words] == [(count & 0xFF) << 24 | psn, count << 8 | syndrome]
+    assert blocks.woken == [1, 1, 1]

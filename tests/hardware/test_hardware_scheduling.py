@@ -342,16 +342,18 @@ def test_a_count_that_does_not_fit_and_a_pop_of_nothing_change_nothing():
     DOORBELLS.run(script)
 
 
-def test_a_doorbell_puts_only_who_had_no_work():
-    """Who has work waits for its turn, has it, or waits for its peer: a doorbell more gives no turn more."""
+@pytest.mark.parametrize(("queue", "turns"), [(0, [1, 1, 3, 1]), (1, [1, 3])], ids=["send", "receive"])
+def test_a_doorbell_puts_a_receive_queue_that_had_no_work_and_every_send_queue(queue, turns):
+    """A send queue may wait for its peer and have room for more under way; a receive queue that has work
+    waits for its turn or for packets: a doorbell more gives no turn more."""
 
     async def script(ctx):
         block, puts = DOORBELLS.block, []
         ctx.set(block.context.ready, 1)
-        ctx.set(block.put[0].ready, 1)
+        ctx.set(block.put[queue].ready, 1)
         for qp in (1, 1, 3, 1):
             ctx.set(block.ring.valid, 1)
-            ctx.set(block.ring.queue, 0)
+            ctx.set(block.ring.queue, queue)
             ctx.set(block.ring.qp, qp)
             ctx.set(block.ring.count, 2)
             for _ in range(5):
@@ -359,9 +361,9 @@ def test_a_doorbell_puts_only_who_had_no_work():
                 await ctx.tick()
                 if taken:
                     ctx.set(block.ring.valid, 0)
-                if ctx.get(block.put[0].valid):
-                    puts.append(ctx.get(block.put[0].qp))
-        assert puts == [1, 3]
+                if ctx.get(block.put[queue].valid):
+                    puts.append(ctx.get(block.put[queue].qp))
+        assert puts == turns
 
     DOORBELLS.run(script)
 

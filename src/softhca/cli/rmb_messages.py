@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MTUS = (256, 512, 1024, 2048, 4096)
 MOST_BYTES = 16_384
+MOST_TOGETHER = 16
+"""Places of a send queue."""
 SHORT_BYTES = 256
 """Of a SEND, at most."""
 VIS, QP, PD, LID = 4, 2, 7, 5
@@ -69,9 +71,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--mtu is one of {', '.join(map(str, MTUS))}, not {args.mtu}")
     if not 1 <= args.size <= MOST_BYTES:
         raise UsageError(f"--size is 1 to {MOST_BYTES}, not {args.size}")
+    if not 1 <= args.together <= MOST_TOGETHER:
+        raise UsageError(f"--together is 1 to {MOST_TOGETHER}, not {args.together}")
     for path in (args.vcd, args.svg, args.pcap):
         make_empty(path)
-    talk = _Adapters(args.mtu, args.size)
+    talk = _Adapters(args.mtu, args.size, args.together)
     talk.run(args.vcd)
     if args.svg is not None:
         from softhca.hardware.activity import draw
@@ -113,16 +117,16 @@ def _show(args: argparse.Namespace, talk: _Adapters) -> None:
     print_table("Clocks of the engines by what they are for", heads, budget)
 
 
-def _more(done: list[Any], found: list[Any]) -> bool:
-    """Keep what is found; whether there is anything."""
+def _more(done: list[Any], found: list[Any], count: int = 1) -> bool:
+    """Keep what is found; whether there are ``count`` now."""
     done += found
-    return bool(done)
+    return len(done) >= count
 
 
 class _Adapters:
     """Both adapters, and what happens between them."""
 
-    def __init__(self, mtu: int, size: int) -> None:
+    def __init__(self, mtu: int, size: int, together: int) -> None:
         from softhca.hardware.activity import Activity
         from softhca.hardware.budget import Budget
         from softhca.hardware.message_host import MessageHost
@@ -130,7 +134,7 @@ class _Adapters:
         from softhca.hardware.subsystem_bench import SubsystemBench
         from softhca.simulation.native_peer import NativePeer
 
-        self.mtu, self.size = mtu, size
+        self.mtu, self.size, self.together = mtu, size, together
         self.bench = SubsystemBench(Subsystem(VIS, 1, 4096, 4), limit=1 << 24)
         self.host = MessageHost(self.bench)
         self.peer = NativePeer(self._from_peer)
@@ -184,10 +188,11 @@ class _Adapters:
             await self._answer(context, name, opcode, length, region, end)
 
     async def _ask(self, context: Any, name: str, opcode: int, length: int, region: Region, end: Any) -> None:
-        """A message that the gates ask for, in two pieces."""
+        """Messages that the gates ask for, in two pieces each; of READs one."""
         data = random.Random(name).randbytes(length)
         half = length // 2
         reads = name == "RDMA READ"
+        count = 1 if reads else self.together
         if reads:
             end.memory[:length] = data
         else:
@@ -195,23 +200,25 @@ class _Adapters:
             self.host.write_bytes(region, 3, data[:half])
             self.host.write_bytes(region, MOST_BYTES, data[half:])
         if name == "SEND":
-            self.qp.post_recv(1, [end.sge(0, length)])
+            for _ in range(count):
+                self.qp.post_recv(1, [end.sge(0, length)])
         pieces = region.piece(3, half), region.piece(MOST_BYTES, length - half)
         done: list[Any] = []
 
         async def move() -> None:
-            await self.host.post_send(context, QP, opcode, pieces, va=end.va, key=end.key.rkey)
-            await self._until(context, lambda: _more(done, self.host.poll()))
+            for _ in range(count):
+                await self.host.post_send(context, QP, opcode, pieces, va=end.va, key=end.key.rkey)
+            await self._until(context, lambda: _more(done, self.host.poll(), count))
 
         def right() -> bool:
             there = bytes(end.memory[:length])
             if reads:
                 there = self.host.read_bytes(region, 3, half)
                 there += self.host.read_bytes(region, MOST_BYTES, length - half)
-            return there == data and done[0].status == 0
+            return there == data and [one.status for one in done] == [0] * count
 
-        await self._timed(name, "gates", length, move, right)
-        end.cq.poll(8)
+        await self._timed(name, "gates", length, move, right, count)
+        end.cq.poll(MOST_TOGETHER)
 
     async def _answer(
         self, context: Any, name: str, opcode: int, length: int, region: Region, end: Any
@@ -238,13 +245,15 @@ class _Adapters:
         await self._timed(name, "software", length, move, right)
         self.host.poll()
 
-    async def _timed(self, name: str, asked_by: str, length: int, move: Any, right: Any) -> None:
+    async def _timed(
+        self, name: str, asked_by: str, length: int, move: Any, right: Any, count: int = 1
+    ) -> None:
         begin = self.bench.clock
         self.budget.take()
         self.marks[f"{name} of the {asked_by}"] = begin
         await move()
         end = self.bench.clock
-        packets = -(-length // self.mtu)
+        packets = -(-length // self.mtu) * count
         busy = self.activity.clocks(begin, end)
         told = MessageFigures(name, asked_by, length, packets, end - begin, busy, right(), self.budget.take())
         self.told.append(told)

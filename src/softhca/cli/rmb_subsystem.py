@@ -38,6 +38,10 @@ def add_parser(subparsers: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--mtu", type=int, default=1024, metavar="N", help="path MTU of messages (1024)")
     parser.add_argument("--size", type=int, default=4096, metavar="N", help="bytes of RDMA (4096)")
+    parser.add_argument(
+        "--together", type=int, default=1, metavar="N",
+        help="SENDs and WRITEs of the gates that are posted at once (1)",
+    )  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="FILE", help="write the packets of both sides")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw what each part is at")
     add_json_option(parser)

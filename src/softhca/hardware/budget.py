@@ -21,9 +21,9 @@ CALLER = ""
 """A subroutine."""
 _TASKS: Mapping[int, Mapping[str, str]] = {
     SEND: {
-        "idle": TURN, "complete": COMPLETE, "over": TURN, "begin": BEGIN, "going_on": NEWS,
+        "idle": TURN, "flush": COMPLETE, "over": TURN, "begin": BEGIN, "going_on": NEWS,
         "finish": COMPLETE, "rest": NEWS, "packet": ROOM, "header": HEADERS, "payload": PAYLOAD,
-        "gathered": END, "thrown": END, "bind": BIND, "tell": COMPLETE, "wait_for": CALLER,
+        "gathered": END, "thrown": END, "bind": BIND, "tell": COMPLETE, "in_time": CALLER,
     },
     RECEIVE: {
         "next": TURN, "packet": HEADERS, "in_order": PLACE, "leave": END, "read": READ, "unfit": END,

@@ -29,6 +29,7 @@ MAX_VIS = 4096
 _SEND_WORDS = (
     "BASE", "HEAD", "MASK", "PSN", "PD", "CQ", "BASE_HIGH", "PEER", "LINK", "SOURCE", "PKEY", "MTU", "SENT",
     "PHASE", "FIRST", "LAST", "LENGTH", "SEEN", "TRIES", "TIMEOUT", "DEADLINE",
+    "UNDER_WAY", "LAST_0", "LAST_1", "LAST_2", "LAST_3",
 )  # fmt: skip
 _RECEIVE_WORDS = (
     "PSN", "BASE", "PD", "HEAD", "MASK", "CQ", "BASE_HIGH", "STATE", "VA", "VA_HIGH", "KEY", "LEFT", "MSN",

@@ -2,7 +2,8 @@
 
 A host rings for a queue with the number of work requests that it has posted there; an engine says when one
 of them is done.  Each change goes into the queue pair's context, and a queue that has work but nobody who
-knows of it is put before the scheduler.  The two queues of all queue pairs are two lanes that do not meet
+knows of it is put before the scheduler; a send queue at each doorbell, for one that waits for answers may
+have room for more under way.  The two queues of all queue pairs are two lanes that do not meet
 but at the context.
 """
 
@@ -133,7 +134,7 @@ class DoorbellLane(wiring.Component):
                 m.d.sync += [
                     self.context.count.eq(changed[:COUNT_BITS]),
                     self.context.valid.eq(~bad),
-                    wanted.eq((changed != 0) & (is_pop | (read.data == 0))),
+                    wanted.eq((changed != 0) & (is_pop | (read.data == 0) | (self.queue == SEND))),
                 ]
                 with m.If(is_pop):
                     m.d.sync += [popping.eq(0), refused.eq(bad)]

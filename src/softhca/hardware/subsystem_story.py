@@ -75,8 +75,10 @@ class Story(NamedTuple):
         ]
 
     def accepted_elsewhere(self) -> list[BenchEvent]:
-        """The other queue pair's accepted packets that no search was beside."""
-        first, last = self.walk
+        """The other queue pair's accepted packets that no search was beside, nor a bind, for which the SQ's
+        engine takes turns on host memory."""
+        first = next(h.clock for h in self.happenings if h.what == "posts a bind")
+        last = self.walk[1]
         return [
             h
             for h in self.happenings

@@ -64,7 +64,7 @@
         .set    KEY, 42
         .set    LEFT, 43
         .set    MSN, 44
-        .set    ANSWER_PSN, 45          ; for the SQ's engine
+        .set    ANSWER_PSN, 45          ; for the SQ's engine: bits 31..24 the count's lowest
         .set    ANSWER, 46
         .set    READ_VA, 47             ; the RDMA READ that is answered
         .set    READ_VA_HIGH, 48
@@ -613,16 +613,21 @@ verdicts:
         cmp     length, 0x65
         jump.c  drop
 sound:  move    verdict, 0
-tells:  move    word, ANSWER_PSN
-        call    look
-        move    CONTEXT_DATA, psn
-        move    word, ANSWER
+tells:  move    word, ANSWER
         call    look
         move    word, CONTEXT_DATA
         and     word, 0xFFFFFF00
         add     word, 0x100
-        or      word, length
-        move    CONTEXT_DATA, word
+        or      length, word
+        shl     word, 16                ; the count's lowest bits beside the PSN: both words belong together
+        or      word, psn
+        move    key, word
+        move    word, ANSWER_PSN
+        call    look
+        move    CONTEXT_DATA, key
+        move    word, ANSWER
+        call    look
+        move    CONTEXT_DATA, length
 told:   bit     WAKE, 0
         jump.nz told
         move    WAKE, qp

@@ -1,6 +1,8 @@
 ; The send queue's engine: a queue pair's turn sends one packet of its message, looks what the peer answered, or
 ; binds a window (figure 11).  What would have to wait gives its turn back and asks for another one: room in the
-; send FIFO, the peer's answer, the end of another search.  A queue pair has one message under way.
+; send FIFO, the peer's answer, the end of another search.  Of a queue pair up to four messages are under way: SENDs
+; and RDMA WRITEs that have gone and that the peer has not acknowledged.  A READ, a bind and what cannot go wait until
+; none is.
 ;
 ; A descriptor has 128 bytes.  Words 0: bits 7..0 the opcode (1 SEND, 3 RDMA WRITE, 4 RDMA READ, 8 bind; 2 SEND, 5
 ; RDMA WRITE with immediate data, which are word 2); 1: the work request; of RDMA 3: R_Key, 4, 5: remote address, lower and upper word; 16 … 31: four segments of address
@@ -30,6 +32,7 @@
         .set    REFUSED, 8              ; and the code of the peer's refusal: 9, 10, 11
         .set    GAVE_UP, 12
         .set    MOST_TRIES, 8
+        .set    WINDOW, 4               ; messages under way, at most
 
         .set    HEAD, 1                 ; words of the context
         .set    MASK, 2
@@ -44,18 +47,20 @@
         .set    MTU, 11
         .set    SENT, 12                ; bytes of the message that have gone
         .set    PHASE, 13
-        .set    FIRST, 14               ; PSN of the message's first packet, and of the last one so far
+        .set    FIRST, 14               ; PSN of the oldest message's first packet, and of the last one so far
         .set    LAST, 15
-        .set    LENGTH, 16
+        .set    LENGTH, 16              ; of the message that is begun
         .set    SEEN, 17                ; the answer that was looked at last
-        .set    TRIES, 18
+        .set    TRIES, 18               ; of the oldest message, as the deadline is
         .set    TIMEOUT, 19             ; of an answer: 4.096 µs · 2^n, 0: none
         .set    DEADLINE, 20
-        .set    ANSWER_PSN, 45          ; the RQ's engine tells: bits 7..0 the syndrome, above them a count
-        .set    ANSWER, 46
+        .set    UNDER_WAY, 21           ; messages that have gone and are not acknowledged; HEAD is the oldest one
+        .set    LASTS, 22               ; four words: the PSN that each of them ends with, by descriptor
+        .set    ANSWER_PSN, 45          ; the RQ's engine tells: a PSN, bits 31..24 the count's lowest
+        .set    ANSWER, 46              ; bits 7..0 the syndrome, above them a count
 
-        .set    SENDING, 1              ; phases; 0: no message
-        .set    WAITING, 2
+        .set    IDLE, 0                 ; phases: no message is begun
+        .set    SENDING, 1              ; one is, behind those under way
         .set    BROKEN, 3
         .set    READING, 4              ; waits for the answer to an RDMA READ
         .set    RESTING, 5              ; no receive was posted: again later
@@ -81,7 +86,9 @@
         .name   length, r8
         .name   skip, r9
         .name   want, r10
+        .name   under, r10              ; messages under way, until a packet is made
         .name   flags, r11              ; bit 0: the message's last packet; bit 1: its first
+        .name   phase, r11              ; until a packet is made
         .name   searching, r12          ; a bind waits: 1 for the remote-key manager, 2 for the RQ's packet
         .name   bound_qp, r13
         .name   bound_work, r14
@@ -99,50 +106,70 @@ idle:   call    watch
         shl     context, 6
         move    word, PHASE
         call    look
-        move    word, CONTEXT_DATA
-        cmp     word, SENDING
-        jump.z  going_on
-        cmp     word, WAITING
-        jump.z  going_on
-        cmp     word, READING
-        jump.z  going_on
-        cmp     word, RESTING
-        jump.z  going_on
+        move    phase, CONTEXT_DATA
+        cmp     phase, BROKEN
+        jump.z  flush
+        move    word, UNDER_WAY
+        call    look
+        move    under, CONTEXT_DATA
+        move    word, phase
+        or      word, under
+        jump.nz going_on
+
+; What comes next, if there is room for it?  A phase that is not 0: the oldest message, again
+start:  cmp     under, WINDOW
+        jump.z  dormant
         move    DOORBELL_QP, qp
-        bit     DOORBELL_QP, 31
-        jump.z  over
-        call    fetch
+        cmp     under, DOORBELL_COUNT
+        jump.c  dormant
+        call    fetch_next
         jump.nz unread
         call    take
         move    opcode, word
         and     opcode, 0xFF
         call    take
         move    work, word
-        move    word, PHASE
-        call    look
-        move    word, CONTEXT_DATA
-        cmp     word, BROKEN
-        jump.z  flush
-
-; 1112: is it a bind?  1114: no
-        cmp     opcode, BIND
-        jump.z  bind
         cmp     opcode, SEND
         jump.z  begin
         cmp     opcode, WRITE
-        jump.z  begin
-        cmp     opcode, READ
         jump.z  begin
         cmp     opcode, SEND_IMMEDIATE
         jump.z  begin
         cmp     opcode, WRITE_IMMEDIATE
         jump.z  begin
+        cmp     under, 0
+        jump.nz dormant
+        cmp     opcode, READ
+        jump.z  begin
+        cmp     phase, IDLE             ; it was one of these when it went
+        jump.nz unlike
+
+; 1112: is it a bind?  1114: no
+        cmp     opcode, BIND
+        jump.z  bind
         move    status, NOT_HANDLED
-        jump    complete
-flush:  move    status, FLUSHED
         jump    complete
 unread: move    work, 0
 unlike: move    status, NOT_READ
+        cmp     under, 0
+        jump.nz dormant
+        cmp     phase, IDLE
+        jump.nz finish
+        jump    complete
+
+flush:  move    DOORBELL_QP, qp
+        bit     DOORBELL_QP, 31
+        jump.z  over
+        move    status, FLUSHED
+named:  call    fetch
+        jump.nz nameless
+        call    take
+        call    take
+        move    work, word
+        jump    complete
+nameless:
+        move    work, 0
+        move    status, NOT_READ
 complete:
         call    tell
 over:   move    SCHEDULER_TAKE, 0
@@ -152,6 +179,21 @@ over:   move    SCHEDULER_TAKE, 0
 later:  bit     WAKE, 0
         jump.nz later
         move    WAKE, qp
+        jump    over
+
+; nothing more to send: a turn comes with an answer, or in time
+dormant:
+        cmp     phase, READING
+        jump.z  waits
+        cmp     under, 0
+        jump.z  over
+waits:  move    word, TIMEOUT
+        call    look
+        cmp     CONTEXT_DATA, 0
+        jump.z  over
+asleep: move    word, LATER
+        or      word, qp
+        move    WAKE, word
         jump    over
 
 ; A message begins: how long is it?
@@ -172,6 +214,9 @@ summed: bit     length, 31              ; 2 GiB and more are no message
         move    word, LENGTH
         call    look
         move    CONTEXT_DATA, length
+        move    word, phase
+        or      word, under
+        jump.nz begun
         move    word, ANSWER            ; what was answered before it began is not about it
         call    look
         move    low, CONTEXT_DATA
@@ -187,7 +232,7 @@ summed: bit     length, 31              ; 2 GiB and more are no message
         move    word, TRIES
         call    look
         move    CONTEXT_DATA, 0
-resend: move    word, SENT
+begun:  move    word, SENT
         call    look
         move    CONTEXT_DATA, 0
         move    word, PHASE
@@ -200,19 +245,22 @@ going_on:
         move    word, ANSWER
         call    look
         move    status, CONTEXT_DATA
+        move    word, ANSWER_PSN
+        call    look
+        move    low, CONTEXT_DATA
         move    word, SEEN
         call    look
         cmp     status, CONTEXT_DATA
         jump.z  no_news
-        move    CONTEXT_DATA, status
-        and     status, 0xFF
+        move    word, low
+        ror     word, 16
+        xor     word, status
+        and     word, 0xFF00            ; the RQ's engine is between the two words: a turn comes when it is not
+        jump.nz no_news
         move    word, FIRST
         call    look
         move    length, CONTEXT_DATA
-        move    word, ANSWER_PSN
-        call    look
-        move    low, CONTEXT_DATA
-        sub     low, length             ; how far in the message it is, in 24 bits
+        sub     low, length             ; how far behind it, in 24 bits
         and     low, 0x00FFFFFF
         move    word, LAST
         call    look
@@ -220,10 +268,26 @@ going_on:
         sub     va, length
         and     va, 0x00FFFFFF
         cmp     va, low
-        jump.nc no_news                 ; of another message
+        jump.nc foreign                 ; of nothing that has gone
+        cmp     under, 0
+        jump.z  newest
+        move    chunk, 0
+        call    last_of
+        move    chunk, CONTEXT_DATA
+        sub     chunk, length
+        and     chunk, 0x00FFFFFF
+        move    word, status            ; does the oldest message end before it?
+        and     word, REPLIES
+        jump.nz before
+        add     low, 1                  ; or with it: it is acknowledged
+before: cmp     chunk, low
+        jump.nc acknowledged
+newest: move    word, SEEN
+        call    look
+        move    CONTEXT_DATA, status
         move    word, status
         and     word, REPLIES
-        jump.z  acknowledged
+        jump.z  no_news
         cmp     word, 0x20
         jump.z  rest                    ; no receive was posted: again later
         cmp     word, 0x40
@@ -236,45 +300,56 @@ going_on:
         jump    finish
 local:  move    status, NOT_READ
         jump    finish
-acknowledged:
-        cmp     va, low                 ; all of it, if all of it has gone
-        jump.nz no_news
-        move    chunk, WAITING          ; no READ: its data must come
-        jump    whole_one
-arrived:
-        move    chunk, READING
-whole_one:
-        move    word, PHASE
+foreign:
+        move    word, SEEN
         call    look
-        cmp     CONTEXT_DATA, chunk
+        move    CONTEXT_DATA, status
+        jump    no_news
+arrived:
+        cmp     va, low
+        jump.nz no_news
+        cmp     phase, READING
         jump.nz no_news
         move    status, SUCCESS
 
-; The message is over.
-finish: move    word, 0
+; The oldest message is over, and with it the queue pair or a READ, behind which nothing has gone.
+finish: move    word, UNDER_WAY
+        call    look
+        move    CONTEXT_DATA, 0
+        move    low, 0
         cmp     status, SUCCESS
-        move.nz word, BROKEN
-        move    low, word
+        move.nz low, BROKEN
         move    word, PHASE
         call    look
-        move    chunk, CONTEXT_DATA
         move    CONTEXT_DATA, low
-        cmp     chunk, READING          ; the RQ's engine may be in an answer that comes twice or late, and what it
-        jump.nz settled                 ; writes must not go where the next descriptor says: its packet ends first
+        cmp     phase, READING          ; the RQ's engine may be in an answer that comes twice or late, and what it
+        jump.nz named                   ; writes must not go where the next descriptor says: its packet ends first
         move    chunk, RX_PROGRESS
         bit     chunk, 0
-        jump.z  settled
+        jump.z  named
 quits:  cmp     chunk, RX_PROGRESS
         jump.z  quits
-settled:
-        move    low, status
-        call    fetch
-        jump.nz unread
-        call    take
-        call    take
-        move    work, word
-        move    status, low
-        jump    complete
+        jump    named
+
+; The oldest message has succeeded; what the peer has answered is looked at again in the next turn, which comes
+; because there is more to do, or is of no interest.  The next one has its whole time.
+acknowledged:
+        add     length, chunk
+        add     length, 1
+        and     length, 0x00FFFFFF
+        move    word, FIRST
+        call    look
+        move    CONTEXT_DATA, length
+        sub     under, 1
+        move    word, UNDER_WAY
+        call    look
+        move    CONTEXT_DATA, under
+        move    word, TRIES
+        call    look
+        move    CONTEXT_DATA, 0
+        call    in_time
+        move    status, SUCCESS
+        jump    named
 
 ; no receive was posted: how long the peer asks to wait, in units of 4.096 µs that are not shorter
 rest:   and     status, 0x1F
@@ -295,20 +370,24 @@ even:   ror     length, 1
         move    word, PHASE
         call    look
         move    CONTEXT_DATA, RESTING
+        move    word, UNDER_WAY
+        call    look
+        move    CONTEXT_DATA, 0
         jump    asleep
 
-; nothing new: has the answer's time gone?
-still:  move    word, PHASE
-        call    look
-        move    low, CONTEXT_DATA
-        cmp     low, BROKEN
-        jump.z  over
-        cmp     low, RESTING
+; nothing new: has the time of the oldest message's answer gone?
+no_news:
+        cmp     phase, RESTING
         jump.z  running
+        cmp     phase, READING
+        jump.z  awaited
+        cmp     under, 0
+        jump.z  packet                  ; in the middle of the first one
+awaited:
         move    word, TIMEOUT
         call    look
         cmp     CONTEXT_DATA, 0
-        jump.z  over
+        jump.z  going
 running:
         move    word, DEADLINE
         call    look
@@ -316,8 +395,8 @@ running:
         ror     length, 8
         sub     length, CONTEXT_DATA
         bit     length, 23              ; in 24 bits
-        jump.nz asleep
-        cmp     low, RESTING
+        jump.nz going
+        cmp     phase, RESTING
         jump.z  rewind
 repeat: move    word, TRIES
         call    look
@@ -333,14 +412,18 @@ rewind: move    word, FIRST
         move    word, PSN
         call    look
         move    CONTEXT_DATA, low
-        jump    resend
-
-no_news:
-        move    word, PHASE
+        move    word, UNDER_WAY
         call    look
-        move    word, CONTEXT_DATA
-        cmp     word, SENDING
-        jump.nz still
+        move    CONTEXT_DATA, 0
+        move    under, 0
+        move    phase, SENDING
+        jump    start
+going:  cmp     phase, RESTING
+        jump.z  asleep
+        cmp     phase, IDLE
+        jump.z  start
+        cmp     phase, READING
+        jump.z  waits
 
 ; One packet.  Is there room for a long one?
 packet: move    word, MTU
@@ -353,7 +436,7 @@ packet: move    word, MTU
         and     word, 0xFFFF
         cmp     word, length
         jump.nc later
-        call    fetch
+        call    fetch_next
         jump.nz broken
         call    take
         move    opcode, word
@@ -576,26 +659,37 @@ gathered:
         move    CONTEXT_DATA, want
         bit     flags, 0
         jump.z  more
-        move    chunk, WAITING
-waits:  move    word, PHASE
+        move    word, UNDER_WAY
         call    look
-        move    CONTEXT_DATA, chunk
-more:   move    word, FINISH
-        call    order
-        bit     flags, 0
-        jump.z  later
-        move    word, TIMEOUT
+        move    chunk, CONTEXT_DATA
+        move    under, chunk
+        call    last_of
+        move    CONTEXT_DATA, low
+        add     under, 1
+        move    word, UNDER_WAY
         call    look
-        move    length, CONTEXT_DATA
-        cmp     length, 0
-        jump.z  over
-        move    low, 1
-        shl     low, length
-        call    wait_for
-asleep: move    word, LATER
-        or      word, qp
-        move    WAKE, word
-        jump    over
+        move    CONTEXT_DATA, under
+        move    phase, IDLE
+        call    gone
+        cmp     under, 1                ; the oldest one's time begins
+        jump.nz next
+        call    in_time
+next:   cmp     under, WINDOW
+        jump.z  dormant
+        move    DOORBELL_QP, qp
+        cmp     under, DOORBELL_COUNT
+        jump.c  dormant
+        jump    later
+more:   call    finished
+        jump    later
+
+; the message has gone whole: the phase is ``phase``
+gone:   move    word, PHASE
+        call    look
+        move    CONTEXT_DATA, phase
+finished:
+        move    word, FINISH
+        jump    order
 
 ; a READ's answers take as many PSNs as packets
 asked:  move    word, PSN
@@ -624,12 +718,20 @@ numbered:
         move    word, LAST
         call    look
         move    CONTEXT_DATA, low
-        move    chunk, READING
+        move    phase, READING
+        call    gone
+        call    in_time
         jump    waits
 
+; its turn comes again when the messages before it are over
 thrown: move    TX_PUSH, 2
-broken: move    status, NOT_READ
-        jump    finish
+broken: move    phase, SENDING
+        move    status, NOT_READ
+        move    word, UNDER_WAY
+        call    look
+        cmp     CONTEXT_DATA, 0
+        jump.z  finish
+        jump    waits
 
 ; one search at a time: this queue pair's descriptor is seen again
 bind:   cmp     searching, 0
@@ -740,6 +842,16 @@ popped: bit     DOORBELL_POP, 0
         move    DOORBELL_POP, 1
         return
 
+; the oldest message's answer may take so long from now on
+in_time:
+        move    word, TIMEOUT
+        call    look
+        move    length, CONTEXT_DATA
+        cmp     length, 0
+        return.z
+        move    low, 1
+        shl     low, length
+
 ; the deadline is ``low`` units from now
 wait_for:
         move    length, WAKE
@@ -757,12 +869,28 @@ look:   move    CONTEXT_ADDRESS, context
         add     CONTEXT_ADDRESS, word
         return
 
-; the descriptor at the head: base in context words 0 and 6 (bits 43..32), number of places less one in MASK; Z:
-; it is there
-fetch:  move    word, MASK
+; the word for the last PSN of the message that is ``chunk`` behind the oldest
+last_of:
+        move    word, HEAD
+        call    look
+        add     chunk, CONTEXT_DATA
+        and     chunk, 3
+        move    word, LASTS
+        add     word, chunk
+        jump    look
+
+; the descriptor that is sent next, or the one at the head: base in context words 0 and 6 (bits 43..32), number of
+; places less one in MASK; Z: it is there
+fetch_next:
+        move    word, UNDER_WAY
         call    look
         move    va, CONTEXT_DATA
-        move    word, HEAD
+        jump    placed
+fetch:  move    va, 0
+placed: move    word, HEAD
+        call    look
+        add     va, CONTEXT_DATA
+        move    word, MASK
         call    look
         and     va, CONTEXT_DATA
         shl     va, 7
