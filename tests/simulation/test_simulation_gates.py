@@ -124,8 +124,9 @@ class Judged:
         return [found.rule for found in self.report.violations]
 
 
-def messages(seed=1, **given):
-    return Judged(Messages, seed, scenario=SimpleNamespace(operations=1, largest_bytes=100), **given)
+def messages(seed=1, operations=1, **given):
+    scenario = SimpleNamespace(operations=operations, largest_bytes=100)
+    return Judged(Messages, seed, scenario=scenario, **given)
 
 
 def carry(judged, side):
@@ -168,7 +169,27 @@ def test_a_message_that_completes_twice_or_with_an_error_is_wrong():
     judged = messages(of_kind("send"))
     judged.end(judged.gates, 1, ACCESS)
     judged.end(judged.gates, 1)
-    assert judged.rules == ["the right status", "every request completes once"]
+    assert judged.rules == ["the right status", "every request completes once, in order"]
+
+
+def test_two_messages_are_under_way_in_memory_of_their_own_and_complete_in_their_order():
+    judged = messages(of_kind("write"), operations=3)
+    asked = judged.gates.asked
+    assert [wanted.work for wanted in asked] == [1, 2]
+    spans = [set(range(wanted.here, wanted.here + wanted.length)) for wanted in asked]
+    assert not spans[0] & spans[1]
+    judged.end(judged.gates, 2)
+    assert judged.rules == ["every request completes once, in order"]
+    wanted = asked[0]
+    judged.software.memory[wanted.there.va : wanted.there.va + wanted.length] = judged.gates.memory[
+        wanted.here : wanted.here + wanted.length
+    ]
+    judged.end(judged.gates, 1)
+    assert len(judged.rules) == 1
+    # the third takes the place of the first
+    assert [one.work for one in asked] == [1, 2, 3]
+    assert abs(asked[2].here - wanted.here) < 8
+    assert not judged.talk.finished
 
 
 def test_immediate_data_must_be_those_that_were_sent():

@@ -41,6 +41,8 @@ TALK_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM, READ)
 IMMEDIATE = frozenset({SEND_IMM, WRITE_IMM})
 TAKING = IMMEDIATE | {SEND}
 ABSENT_KEY = 0x5A5A5A
+TOGETHER = 2
+"""Messages that each side has under way."""
 SHORT_BYTES = 64
 """A receive that is shorter than what comes."""
 
@@ -92,32 +94,39 @@ class Message(NamedTuple):
     data: bytes
     at: int
     """Offset in the peer's memory."""
+    slot: int
     missing: set[str]
 
 
 class Messages(Talk):
-    """So many messages each way, one after the other, 1 to so many bytes long, as ``scenario`` says."""
+    """So many messages each way, up to `TOGETHER` under way, 1 to so many bytes long, as ``scenario`` says.
+
+    Each has memory of its own; it is used again when the message has completed on both sides.
+    """
 
     def __init__(
         self, ground: Ground, qp: int, base: int, room: int, dice: random.Random, scenario: Scenario
     ) -> None:
         super().__init__(ground, qp, base, room, dice)
         self.operations = scenario.operations
-        self.largest = min(scenario.largest_bytes, room // 4 - 8)
+        self.slot = room // (4 * TOGETHER)
+        self.largest = min(scenario.largest_bytes, self.slot - 8)
         self.asked = {"gates": 0, "software": 0}
-        self._under_way: dict[str, Message] = {}
+        self._under_way: dict[str, dict[int, Message]] = {"gates": {}, "software": {}}
+        self._slots: dict[str, list[int]] = {name: list(range(TOGETHER)) for name in self.asked}
 
     async def begin(self, context: Any) -> None:
         """Both begin."""
         for side in (self.ground.gates, self.ground.software):
-            await self._ask(context, side)
+            for _ in range(min(TOGETHER, self.operations)):
+                await self._ask(context, side)
 
     async def _ask(self, context: Any, side: Side) -> None:
         dice, peer = self.dice, self.ground.other(side)
         self.asked[side.name] += 1
         kind, length = dice.choice(TALK_KINDS), dice.randint(1, self.largest)
-        quarter = self.room // 4
-        base = self.base + (0 if side is self.ground.gates else 2 * quarter)
+        quarter, slot = self.room // 4, self._slots[side.name].pop(0)
+        base = self.base + (0 if side is self.ground.gates else 2 * quarter) + self.slot * slot
         here, there = base + dice.randrange(8), base + quarter + dice.randrange(8)
         data = dice.randbytes(length)
         source, target = (peer, side) if kind == READ else (side, peer)
@@ -126,7 +135,7 @@ class Messages(Talk):
         immediate = dice.getrandbits(32) if kind in IMMEDIATE else 0
         wanted = Wanted(kind, self.asked[side.name], here, length, peer.place(there), immediate)
         missing = {"request", "receive"} if kind in TAKING else {"request"}
-        self._under_way[side.name] = Message(wanted, data, there, missing)
+        self._under_way[side.name][wanted.work] = Message(wanted, data, there, slot, missing)
         if kind in TAKING:
             await peer.receive(context, self.qp, RECEIVES + wanted.work, there, length)
         await side.ask(context, self.qp, wanted)
@@ -136,16 +145,19 @@ class Messages(Talk):
         if self.finished:
             return
         asker = side if done.work < RECEIVES else self.ground.other(side)
-        message = self._under_way[asker.name]
+        under_way = self._under_way[asker.name]
         what = "request" if done.work < RECEIVES else "receive"
         if self.gives_up(done.status):
             self.finished = True
             self._give_up()
             return
-        told = f"{message.wanted.kind} {message.wanted.work} of the {asker.name}"
-        if done.work % RECEIVES != message.wanted.work or what not in message.missing:
-            self.fail("every request completes once", f"{what} {done.work} instead of {told}")
+        work = done.work % RECEIVES
+        awaited = [number for number, message in under_way.items() if what in message.missing]
+        if work not in awaited[:1]:
+            self.fail("every request completes once, in order", f"{what} {work} of the {asker.name}")
             return
+        message = under_way[work]
+        told = f"{message.wanted.kind} {work} of the {asker.name}"
         if done.status != SUCCESS:
             self.fail("the right status", f"{told}: {what} ended with status {done.status}")
         expected = message.wanted.immediate
@@ -155,11 +167,11 @@ class Messages(Talk):
         if message.missing:
             return
         self._expect(asker, message)
+        del under_way[work]
+        self._slots[asker.name].append(message.slot)
         if self.asked[asker.name] < self.operations:
             await self._ask(context, asker)
-            return
-        del self._under_way[asker.name]
-        self.finished = not self._under_way
+        self.finished = not any(self._under_way.values())
 
     def _expect(self, asker: Side, message: Message) -> None:
         """Both sides have the bytes, as soon as the message has completed."""
@@ -172,12 +184,13 @@ class Messages(Talk):
 
     def _give_up(self) -> None:
         """What was under way may have arrived or not."""
-        for name, message in self._under_way.items():
+        for name, messages in self._under_way.items():
             asker: Side = self.ground.gates if name == "gates" else self.ground.software
-            target, at = (asker, message.wanted.here) if message.wanted.kind == READ else (
-                self.ground.other(asker), message.at)  # fmt: skip
-            span = slice(at, at + message.wanted.length)
-            target.image[span] = target.content()[span]
+            for message in messages.values():
+                target, at = (asker, message.wanted.here) if message.wanted.kind == READ else (
+                    self.ground.other(asker), message.at)  # fmt: skip
+                span = slice(at, at + message.wanted.length)
+                target.image[span] = target.content()[span]
 
 
 class Refusal(Talk):
