@@ -27,6 +27,8 @@ EXECUTION = "transport/execution.py"
 REQUESTER = "transport/requester.py"
 RECEIVING = "transport/receiving.py"
 WINDOW = "transport/window.py"
+SEGMENTATION = "transport/segmentation.py"
+AHEAD = "transport/test_transport_ahead.py"
 COMPLETION = "queues/completion.py"
 RING = "queues/ring.py"
 SERVER = "runtime/server.py"
@@ -379,6 +381,16 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *UNIFORM,
     *DRIVER,
     *RUNTIME,
+    (m("ahead-what-could-not-be-read-is-sent", SEGMENTATION, "            if request.payload(offset, n, address) == 0:\n", "            if request.payload(offset, n, address) <= 0:\n",
+       "bytes of another message are sent in place of memory that is not mapped"), AHEAD),
+    (m("ahead-of-the-message-before", SEGMENTATION, "            self.ahead_end = self.ahead_from\n", "            pass\n",
+       "a message carries what the one before it has read"), AHEAD),
+    (m("ahead-more-than-a-burst-carries", SEGMENTATION, "            count = 2  # the first one", "            pass  # the first one",
+       "the first burst of an RDMA WRITE reads thirty times what it sends"), AHEAD),
+    (m("ahead-of-a-budget-that-is-spent", SEGMENTATION, "        count = min(count, room // pmtu)\n", "",
+       "a burst that has no room left reads 64 KiB all the same"), AHEAD),
+    (m("ahead-buffers-without-end", SEGMENTATION, "            buffer = _ahead_buffers.pop()\n", "            raise IndexError\n",
+       "each burst leaves a buffer behind"), AHEAD),
     *SOCKETS,
     *CONNECTED,
     *STORAGE,

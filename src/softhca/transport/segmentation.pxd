@@ -1,3 +1,5 @@
+from softhca.machine.primitives cimport address_of, copy
+from softhca.memory.on_demand cimport OnDemandRegion
 from softhca.transport.connection cimport Connection
 from softhca.transport.request cimport Request
 from softhca.wire.build cimport (put_aeth, put_atomicacketh, put_atomiceth, put_bth, put_deth, put_feth, put_icrc, put_ieth,
@@ -25,6 +27,7 @@ cdef class PacketWriter:
     cdef unsigned int prefix_bytes
     cdef unsigned int frame_bytes
     cdef public bint held
+    cdef unsigned long long ahead_from, ahead_end, ahead_address
 
     cpdef object begin(self, Burst burst, Route route, unsigned long long budget_bytes,
                        unsigned int packet_overhead_bytes=*)
@@ -39,6 +42,8 @@ cdef class PacketWriter:
     cdef unsigned int opcode_of(self, Request request, unsigned int index) noexcept
     cdef unsigned int size_of(self, Request request, unsigned int index, unsigned int code) noexcept
     cpdef int message(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except? -1
+    cdef object read_ahead(self, Request request, unsigned int index, unsigned int limit, bytearray buffer)
+    cdef int packets(self, Request request, unsigned int index, unsigned int limit, bint ack_at_end) except? -1
     cdef int data_packet(self, Request request, unsigned int index, unsigned int code, bint ack_request) except? -1
     cpdef object ask_last(self)
     cpdef bint read_request(self, Request request, unsigned int index, unsigned int end) except *

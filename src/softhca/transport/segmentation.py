@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import cython
 
+from softhca.machine.primitives import address_of, copy
+from softhca.memory.on_demand import OnDemandRegion
 from softhca.queues.layout import SOLICITED
 from softhca.queues.operations import MOST_OPCODES, OPERATIONS, WRITE, mask
 from softhca.transport.migration import MIGRATED
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 MAX_BURST_BYTES = 65_000
 MAX_BURST_PACKETS = 64
 UNLIMITED = 1 << 62
+
+_AHEAD_BYTES = 1 << 16
+_ahead_buffers: list[bytearray] = []
+"""As many as threads have read ahead at once."""
 
 _MAX_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 _MAX_PACKETS = cython.declare(cython.uint, MAX_BURST_PACKETS)
@@ -107,6 +113,8 @@ class PacketWriter:
     """Writes the packets of one half of a queue pair.  ``budget_bytes`` bounds what the present burst may
     cost.  ``held``: the burst ends because the memory that the next packet comes from is held.
 
+    ``ahead_from`` … ``ahead_end`` of the message are at ``ahead_address``, read for the present burst.
+
     What the headers between BTH and those of the operation say, where the service has them: ``ee_context``
     (RDETH), ``qkey`` and ``source_qp`` (DETH), ``xrc_srq`` (XRCETH).
     """
@@ -131,6 +139,7 @@ class PacketWriter:
         self.prefix_bytes = 0
         self.frame_bytes = 0
         self.held = False
+        self.ahead_from = self.ahead_end = self.ahead_address = 0
 
     def begin(self, burst: Burst, route: Route, budget_bytes: int, packet_overhead_bytes: int = 0) -> None:
         """Start an empty ``burst`` along ``route``, or go on with one that others have begun along it.  Its
@@ -269,6 +278,45 @@ class PacketWriter:
         The last packet of a message asks for an acknowledgement, with ``ack_at_end`` also the last one
         written, and in any case one behind which the memory is held.
         """
+        written: cython.int
+        buffer: bytearray
+        if limit < 2 or index + 1 >= request.packets or not isinstance(request.region, OnDemandRegion):
+            return self.packets(request, index, limit, ack_at_end)
+        try:
+            buffer = _ahead_buffers.pop()
+        except IndexError:
+            buffer = bytearray(_AHEAD_BYTES)
+        try:
+            self.read_ahead(request, index, limit, buffer)
+            written = self.packets(request, index, limit, ack_at_end)
+        finally:
+            self.ahead_end = self.ahead_from
+            _ahead_buffers.append(buffer)
+        return written
+
+    def read_ahead(self, request: Request, index: int, limit: int, buffer: bytearray) -> None:
+        """Read what packets from ``index`` on are going to carry in this burst in one go: where each access
+        is a call of the operating system, those of single packets cost more than the rest of them.  What
+        cannot be read is read again packet by packet, of which the first ones may have what they need.
+        """
+        pmtu: cython.ulonglong = self.connection.path_mtu_bytes
+        offset: cython.ulonglong = index * pmtu
+        count: cython.ulonglong = request.packets - index
+        room: cython.ulonglong = min(self.most_bytes, self.budget_bytes)
+        n: cython.ulonglong = request.length_bytes - offset
+        if index == 0 and request.kind == _WRITE:
+            count = 2  # the first one, which is longer than the others, ends the burst with the second
+        count = min(count, cython.cast(cython.ulonglong, limit))
+        room -= min(room, self.burst.length)
+        count = min(count, room // pmtu)
+        if count >= 2:
+            n = min(n, count * pmtu, cython.cast(cython.ulonglong, _AHEAD_BYTES))
+            address: cython.ulonglong = address_of(buffer)
+            if request.payload(offset, n, address) == 0:
+                self.ahead_from, self.ahead_end, self.ahead_address = offset, offset + n, address
+
+    def packets(self, request: Request, index: int, limit: int, ack_at_end: bool) -> int:
+        """`message`, with what was read ahead."""
         written: cython.int = 0
         result: cython.int
         code: cython.uint
@@ -328,9 +376,12 @@ class PacketWriter:
             elif (_INVALIDATES >> opcode) & 1:
                 o = put_ieth(self.burst.data, o, request.work.imm_or_key)
         if n:
-            result = request.payload(offset, n, self.burst.address + o)
-            if result:
-                return result
+            if self.ahead_from <= offset and offset + n <= self.ahead_end:
+                copy(self.burst.address + o, self.ahead_address + offset - self.ahead_from, n)
+            else:
+                result = request.payload(offset, n, self.burst.address + o)
+                if result:
+                    return result
         self.close(put_pad(self.burst.data, o + n, pad))
         return 0
 
