@@ -139,7 +139,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
         primary_ack_timeout=fields["ack_timeout"],
         private_data=_private(m.Req, fields),
         **_queue_pair(fields),
-        **_alternate(adapter, {name: fields[f"alternate_{name}"] for name in _WAY}),
+        **_alternate_of_request(adapter, fields),
     )
     request = channel.instances.request(request, peer)
     number = channel.connections.manager.connect(channel, peer, request, now)
@@ -286,6 +286,13 @@ def _alternate(adapter: Adapter, path: Fields) -> Fields:
         "alternate_subnet_local": int(port.native),
         "alternate_ack_timeout": path["ack_timeout"],
     }
+
+
+def _alternate_of_request(adapter: Adapter, fields: Fields) -> Fields:
+    """The same of CM_CONNECT's fields."""
+    if not any(fields["alternate_dgid"]) and not fields["alternate_dlid"]:
+        return {}
+    return _alternate(adapter, {name: fields[f"alternate_{name}"] for name in _WAY})
 
 
 def _failover(value: int) -> int:
