@@ -2,9 +2,10 @@
 manager: ``python benchmarks/connections.py [--connections N] [--outstanding N] [--rounds N] [--live N]``.
 
 One program has both ends, so that everything takes turns on one processor: REQ, REP, RTU, DREQ and DREP, and
-the commands of both sides; no queue pair is made.  It prints the rate of each round, their median, and how
-much more memory and how many descriptors the program has after the last round than after the first.  With
-``--live`` so many connections are up while the rounds run.
+the commands of both sides; no queue pair is made.  It prints the rate of each round and the processor time
+that a connection took, which tells something on a busy machine too, the medians, and how much more memory and
+how many descriptors the program has after the last round than after the first.  With ``--live`` so many
+connections are up while the rounds run.
 """
 
 import argparse
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--live", type=int, default=0)
     options = parser.parse_args()
     ends = Ends(options.outstanding)
-    rates, before = [], (0, 0)
+    rates, costs, before = [], [], (0, 0)
     if options.live:
         empty, begin = held(), time.perf_counter()
         ends.keep(options.live)
@@ -105,14 +106,16 @@ def main() -> None:
         each = (memory - empty[0]) / options.live
         print(f"{len(ends.live)} live, made at {rate:.0f} a second, {each:.1f} KiB each for both", flush=True)
     for number in range(options.rounds):
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         ends.run(options.connections)
         rates.append(options.connections / (time.perf_counter() - begin))
-        now = held()
-        print(f"{rates[-1]:.0f} connections a second; {now[0]} KiB, {now[1]} descriptors", flush=True)
+        costs.append((time.process_time() - used) * 1e6 / options.connections)
+        now, rate = held(), f"{rates[-1]:.0f} connections a second, {costs[-1]:.0f} µs of processor time each"
+        print(f"{rate}; {now[0]} KiB, {now[1]} descriptors", flush=True)
         before = now if number == 0 else before
     after = held()
-    print(f"median {statistics.median(rates):.0f}, {options.outstanding} at a time")
+    rate, cost = statistics.median(rates), statistics.median(costs)
+    print(f"median {rate:.0f}, {cost:.0f} µs, {options.outstanding} at a time")
     more = f"{after[0] - before[0]} KiB and {after[1] - before[1]} descriptors"
     print(f"{more} more than after the first round")
     ends.close()
