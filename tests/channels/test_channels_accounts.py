@@ -180,3 +180,19 @@ def test_counts_of_control_messages_go_on_behind_32_bits() -> None:
     assert account.taken == (1 << 32) + 2
     with pytest.raises(ProtocolError):
         account.arrived(4)
+
+
+def test_a_question_that_messages_have_overtaken_says_nothing() -> None:
+    account = ReceiveAccount(4, acknowledged=False)
+    account.advertised = 3
+    for number in range(5):
+        account.arrived(MESSAGE << 24 | number)
+    for sent in (0, 3, 5):
+        account.asked(sent)
+        assert (account.expected, account.lost) == (5, 0)
+    account.asked(7)
+    assert (account.expected, account.lost) == (7, 2)
+    with pytest.raises(ProtocolError):
+        account.asked(8)
+    with pytest.raises(ProtocolError):
+        account.synchronized(6)  # the last word, behind which nothing comes

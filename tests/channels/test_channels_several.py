@@ -10,8 +10,10 @@ import pytest
 from channel_waits import LIMIT_S, SMALL, until
 
 from softhca.channels import Channel, ChannelAccessError, ChannelEnded, ChannelRefused, MessageTooLong
+from softhca.channels import messages as m
 from softhca.channels.errors import ChannelClosed, ChannelLost
 from softhca.channels.link import MOST_REQUESTS
+from softhca.channels.messages import Control
 
 Later = Callable[..., Future[Any]]
 Pair = tuple[Channel, Channel]
@@ -177,3 +179,17 @@ def test_the_last_messages_that_are_lost_are_counted_at_the_end(connected: Calla
     client.close()
     assert list(server) == [b"arrives"]
     assert server.lost == 1
+
+
+def test_a_question_behind_later_messages_ends_nothing(connected: Callable[..., Pair]) -> None:
+    """It goes by another queue pair than they do, whose packet may be lost and sent again."""
+    client, server = connected(SMALL, acknowledged=False)
+    for number in range(3):
+        client.send(b"%d" % number)
+        assert server.recv() == b"%d" % number
+    with server._link.guard:
+        server._endpoint.on_control(Control(m.SYNC, server._endpoint.number, 1))
+    for number in range(9):
+        client.send(b"%d" % number)
+        assert server.recv() == b"%d" % number
+    assert server.lost == 0

@@ -50,6 +50,8 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "a forked child changes what the parent writes to named buffers"), TEST_FORKS),
     (m("channels-memory-goes-first", "channels/channel.py", "        self._endpoint.destroy()  # before what is shared: the peer's operations are not refused, they end\n        if last:\n            self._link.close()\n", "        if last:\n            self._link.close()\n        self._endpoint.destroy()\n",
        "who uses a buffer of a peer that closes is refused, and not told of the end"), TEST_BUFFERS),
+    (m("channels-a-late-question-is-a-lie", ACCOUNTS, "        if sent > self.expected:", "        if True:",
+       "a lossy link ends an unacknowledged channel whose messages overtake what its sender asks"), TEST_ACCOUNTS),
     (m("channels-a-dead-peer-refuses", STEPS, "int(e.IBV_WC_REM_INV_REQ_ERR)))", "int(e.IBV_WC_REM_INV_REQ_ERR), int(e.IBV_WC_REM_OP_ERR)))",
        "a program that was killed is taken for one that shares nothing"), TEST_BUFFERS),
     (m("channels-lack-of-memory-goes-through", "channels/wiring.py", "        except OSError as error:\n            raise failed(", "        except KeyError as error:\n            raise failed(",

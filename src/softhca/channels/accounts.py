@@ -89,6 +89,13 @@ class ReceiveAccount:
         self.lost += sent - self.expected
         self.expected = sent
 
+    def asked(self, sent: int) -> None:
+        """The same of an unacknowledged channel that goes on.  Messages have a queue pair of their own: later
+        ones may have come before this, of which a packet was lost, and nothing is to be learned then.
+        """
+        if sent > self.expected:
+            self.synchronized(sent)
+
     def owed(self, taken: int, at_once: bool) -> bool:
         """Whether to advertise now that messages before ``taken`` were taken."""
         return taken - self.advertised >= (1 if at_once else self.threshold)

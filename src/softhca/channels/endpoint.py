@@ -189,7 +189,7 @@ class Endpoint:
         elif kind == m.SYNC:
             if self.acknowledged:
                 raise ProtocolError("no message of an acknowledged channel is lost")
-            self.incoming.synchronized(message.number)
+            self.incoming.asked(message.number)
             self._at_once = self._answering = True
         elif kind == m.CLOSE:
             self.incoming.synchronized(message.number)
