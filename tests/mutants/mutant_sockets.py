@@ -58,6 +58,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a datagram longer than the window waits in vain each time"), OF_CREDITS),
     (m("datagrams-waited-for-in-vain-again", CREDITS, "max(self._patience_ns // 2, self._longest_ns // LEAST)", "self._longest_ns",
        "a peer that tells credit in drops slows its senders down as much as can be"), OF_CREDITS),
+    (m("datagrams-reader-is-given-up-for-silent", CREDITS, "        if not self._heard:\n", "        if True:\n",
+       "a slow reader that once was overrun is overrun from then on"), OF_CREDITS),
     (m("datagrams-forged-limit", CREDITS, " or ahead(limit, self.position) > window:", ":",
        "forged credit gives a sender room that is not there"), OF_CREDITS),
     (m("datagrams-old-credit", CREDITS, "        if not self._longest_ns or ahead(limit, self.limit) <= 0:", "        if not self._longest_ns:",

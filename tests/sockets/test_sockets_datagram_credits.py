@@ -71,6 +71,22 @@ def test_nobody_waits_for_ever_and_who_waited_in_vain_waits_less() -> None:
     assert credit.until_ns - now_ns == 30
 
 
+def test_who_tells_something_while_it_is_waited_for_is_waited_for_as_long_again() -> None:
+    """It reads what it was sent without credit; half the wait would end in the same way."""
+    credit = SendCredit(0, 4, PATIENCE_NS)
+    credit.spend(100)
+    now_ns = 0
+    for turn in range(4):
+        assert not credit.may_send(1, now_ns)
+        assert credit.until_ns - now_ns == PATIENCE_NS
+        assert credit.told(50 + 10 * turn, 4)
+        assert not credit.may_send(1, now_ns)
+        now_ns = credit.until_ns
+        assert credit.may_send(1, now_ns)
+        assert credit.free
+        assert credit.told(55 + 10 * turn, 4)
+
+
 def test_without_patience_there_is_no_credit() -> None:
     credit = SendCredit(0, 1, 0)
     credit.spend(100)

@@ -54,6 +54,7 @@ class SendCredit:
         self._patience_ns = self._longest_ns = patience_ns
         self._since_ns: int | None = None
         self._wanted = 0
+        self._heard = False
 
     def may_send(self, messages: int, now_ns: int) -> bool:
         """Whether a datagram of so many messages may go now.  Who is told no may ask again, and has waited
@@ -66,7 +67,7 @@ class SendCredit:
             return True
         self._wanted = wanted
         if self._since_ns is None:
-            self._since_ns = now_ns
+            self._since_ns, self._heard = now_ns, False
         if now_ns >= self.until_ns:
             self.give_up()
         return self.free
@@ -81,9 +82,12 @@ class SendCredit:
         return self._since_ns is not None and now_ns < self.until_ns
 
     def give_up(self) -> None:
-        """Send without credit from here on, and wait less the next time."""
+        """Send without credit from here on, and wait less the next time, unless the peer has told something
+        meanwhile: then it reads, and had more to read than the wait has lasted.
+        """
         self.free, self._since_ns = True, None
-        self._patience_ns = max(self._patience_ns // 2, self._longest_ns // LEAST)
+        if not self._heard:
+            self._patience_ns = max(self._patience_ns // 2, self._longest_ns // LEAST)
 
     def spend(self, messages: int) -> None:
         """So many leave."""
@@ -97,7 +101,7 @@ class SendCredit:
             return False
         if not self._longest_ns or ahead(limit, self.limit) <= 0:
             return False
-        self.limit, self.window, self.free = limit, window, False
+        self.limit, self.window, self.free, self._heard = limit, window, False, True
         if self._since_ns is not None and ahead(limit, self.position) >= self._wanted:
             self._since_ns = None
             self._patience_ns = min(2 * self._patience_ns, self._longest_ns)
