@@ -20,7 +20,7 @@ import softhca
 
 TESTS = Path(__file__).parent
 PACKAGE = Path(softhca.__file__).parent
-COLD = ("fabric", "hardware", "management")
+COLD = ("fabric", "hardware")
 
 
 @dataclass(frozen=True)
