@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable
 
 import pytest
-from channel_waits import until
+from channel_waits import LIMIT_S, until
 
 from softhca.channels import Channel, ChannelLost
 
@@ -54,3 +56,38 @@ def test_a_child_is_refused_and_changes_nothing(pair: Pair, what: str) -> None:
     assert client.recv() == b"of the parent"
     assert server.recv() == b"waits to be received"
     assert server.read("box", 6) == b"before"
+
+
+def test_a_child_needs_no_lock_that_a_thread_of_the_parent_has(pair: Pair) -> None:
+    """What was put off is the parent's, too: here it would take a lock of registered memory."""
+    link = pair[1]._link
+    taken, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with link.memory._lock, link.windows._lock, link.lock:
+            taken.set()
+            assert over.wait(LIMIT_S)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert taken.wait(LIMIT_S)
+    link.later.append(lambda: link.memory.scratch(64))
+    try:
+        child = os.fork()
+        if not child:
+            status = 1
+            signal.alarm(int(LIMIT_S))  # ends who waits for ever
+            try:
+                try:
+                    pair[1].send(b"of the child")
+                except ChannelLost:
+                    link.memory.close()
+                    link.windows.close()
+                    status = len(link.later)
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        holder.join()
+    link.later.clear()

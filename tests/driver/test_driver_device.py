@@ -2,9 +2,12 @@
 
 import errno
 import os
+import signal
+import threading
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.driver import abstraction, registry, services
 from softhca.driver.errors import DriverError, refusal
 from softhca.testing.addressing import gid
@@ -154,6 +157,40 @@ def test_a_forked_child_may_not_use_what_it_inherited(end):
     assert end.device.alive
     end.device.alloc_pd()
     end.device.close()
+
+
+def test_a_forked_child_waits_for_no_region_that_the_parent_is_about_to_end(end):
+    """A thread of the parent is inside of a deregistration, and has the lock of all."""
+    registrar = end.device._registrar
+    abstraction.adopt(end.device)
+    taken, over = threading.Event(), threading.Event()
+
+    def hold():
+        with registrar._changing:
+            taken.set()
+            assert over.wait(limit_s(60))
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert taken.wait(limit_s(60))
+    try:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(int(limit_s(60)))  # ends who waits for ever
+            refused = 0
+            for call in (
+                lambda: end.device.dereg_mr(end.key.handle),
+                lambda: end.device.rereg_mr(end.key.handle, 1, end.pd, 0, 0, 1),
+            ):
+                try:
+                    call()
+                except DriverError as error:
+                    refused += error.errno == errno.EIO
+            os._exit(2 - refused)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        holder.join()
 
 
 # the registry and the layers above

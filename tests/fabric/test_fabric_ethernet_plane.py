@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from softhca.fabric.ethernet import plane
 from softhca.fabric.ethernet.frames import IPV4_BYTES, Run, read_run, traffic_class_of, with_facts
 from softhca.fabric.ethernet.layout import EthernetTopology
 from softhca.fabric.ethernet.plane import (
@@ -380,19 +379,6 @@ def test_members_come_and_go_and_those_behind_failed_links_get_nothing() -> None
     send_to_group(lab, 0, b"d" * 64)
     assert lab.counts()["drops_unknown"] == 2
     assert lab.plane.network.stuck() == []
-
-
-def test_an_adapter_s_groups_are_bounded(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plane, "MOST_GROUPS", 2)
-    port, groups = lab.hosts[0].port, [GROUP[:-1] + bytes([n]) for n in range(3)]
-    for group in (*groups[:2], groups[0]):
-        lab.plane.set_member(port, group, True)
-    with pytest.raises(ValueError, match="2 groups at most"):
-        lab.plane.set_member(port, groups[2], True)
-    lab.plane.set_member(port, groups[2], False)
-    lab.plane.set_member(port, groups[0], False)
-    lab.plane.set_member(port, groups[2], True)
-    assert list(port.groups) == groups[1:]
 
 
 def test_what_a_port_is_told_of_itself() -> None:

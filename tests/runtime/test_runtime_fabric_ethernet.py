@@ -294,6 +294,17 @@ def test_words_on_groups_that_say_nothing_are_counted(served: Served, content: d
     assert served.plane._groups == {}
 
 
+def test_an_adapter_s_groups_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = served.join("h0")
+    groups = [GROUP[:-1] + bytes([n]) for n in range(4)]
+    monkeypatch.setattr(messages, "MOST_GROUPS", 2)
+    for number, member in ((0, True), (1, True), (0, True), (2, True), (2, False), (0, False), (3, True)):
+        link._tell(groups[number], member)
+    served.until(lambda: groups[3] in served.plane._groups)
+    assert served.plane._groups.keys() == {groups[1], groups[3]}
+    assert served.server.adapters.counters["messages_bad"] == 1
+
+
 def test_a_device_has_dcqcn_at_the_speed_of_its_link(served: Served) -> None:
     spec = parse_one(f"softhca0=fabric:{served.name}/h0?congestion=dcqcn")
     adapter, link = served.call(lambda: assemble(spec))

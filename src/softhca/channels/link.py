@@ -553,6 +553,9 @@ class Link:
         self._resizing = threading.RLock()
         self.closed = True
         self.loops = []
+        self.later = deque()
+        self.memory.abandon()
+        self.windows.abandon()
         self._sync_waiters = 0
         self.error = ChannelLost("the connection is the parent process's")
         for endpoint in self.channels.values():

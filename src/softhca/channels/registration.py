@@ -162,6 +162,10 @@ class Memory:
                 return
         _close([lease.mr])
 
+    def abandon(self) -> None:
+        """In a forked child: it is the parent's, of which a thread may have had the lock."""
+        self._lock = threading.RLock()
+
     def close(self) -> None:
         """Deregister what is kept; leases that are out end with the domain."""
         with self._lock:

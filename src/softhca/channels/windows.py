@@ -80,6 +80,10 @@ class Windows:
         with self._lock:
             self._unused.append(window)
 
+    def abandon(self) -> None:
+        """In a forked child: they are the parent's, of which a thread may have had the lock."""
+        self._lock = threading.RLock()
+
     def close(self) -> None:
         """Free those that nobody uses; the others end with the domain."""
         with self._lock:

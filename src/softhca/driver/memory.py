@@ -186,6 +186,7 @@ class Registrar:
         self, handle: int, flags: int, pd: int, address: int, length: int, access: int, buffer: Any = None
     ) -> MemoryKey:
         """Change a registration; see `DeviceDriver.rereg_mr`."""
+        self._session.check()  # before the lock: a forked child may have inherited it locked
         with self._changing:
             return self._reregister(handle, flags, pd, address, length, access, buffer)
 
@@ -244,6 +245,7 @@ class Registrar:
 
     def deregister(self, handle: int) -> None:
         """End a registration; the buffer is released once the adapter has confirmed."""
+        self._session.check()  # before the lock: a forked child may have inherited it locked
         with self._changing:
             former = self._find(handle)
             self._session.call(control.DEREG_MR, lkey=former.lkey)

@@ -155,9 +155,13 @@ class FabricAdapters:
         """An adapter joins a group, or leaves it."""
         try:
             gid, member = m.group_change(m.decode(data)[1])
-            self.packets.set_member(port, gid, member)
         except ValueError:
             self.counters["messages_bad"] += 1
+            return
+        if member and gid not in port.groups and len(port.groups) >= m.MOST_GROUPS:
+            self.counters["messages_bad"] += 1
+        else:
+            self.packets.set_member(port, gid, member)
 
     def _flush_infos(self) -> None:
         """Adapters hear what managers have set."""

@@ -36,7 +36,6 @@ from softhca.fabric.packet_plane import LinkSide
 from softhca.fabric.port_state import ACTIVE, DOWN
 from softhca.fabric.switching.events import PS_PER_NS
 from softhca.fabric.topology import End
-from softhca.links.fabric_messages import MOST_GROUPS
 from softhca.wire.burst import CAPACITY
 from softhca.wire.capture_file import LINKTYPE_RAW
 from softhca.wire.ip import ECN_MASK
@@ -190,10 +189,8 @@ class EthernetPlane:
         return port
 
     def set_member(self, port: EthernetPort, group: bytes, member: bool) -> None:
-        """An adapter is in a group from now on, or no more.  ValueError: it is in too many."""
+        """An adapter is in a group from now on, or no more."""
         others = self._groups.get(group, frozenset()) - {port.number}
-        if member and group not in port.groups and len(port.groups) >= MOST_GROUPS:
-            raise ValueError(f"an adapter is in {MOST_GROUPS} groups at most")
         if member:
             port.groups[group] = None
             self._groups[group] = others | {port.number}
