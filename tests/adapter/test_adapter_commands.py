@@ -644,7 +644,7 @@ def _command_world():
 
 def test_a_host_that_breaks_its_command_ring_is_served_no_more_and_others_are(end):
     other = End(end.node)
-    layout = end.device.session.channel.commands._producer.layout
+    layout = end.device.session.channel.commands.producer.layout
     store64(layout.control, 1 << 40)
     qp = other.qp()
     end.node.adapter.kick(end.network.now)
@@ -697,7 +697,7 @@ def test_a_host_that_breaks_its_doorbells_is_served_no_more(end, serve):
 
 def test_a_host_that_breaks_its_event_ring_is_served_no_more(end):
     adapter, host = end.node.adapter, end.node.adapter.hosts[1]
-    store64(host.events._producer.layout.control + 64, 1 << 40)
+    store64(host.events.producer.layout.control + 64, 1 << 40)
     for _ in range(EVENT_ENTRIES + 1):
         host.report_event(control.EVENT_PORT_ACTIVE, 1)
     adapter.kick(end.network.now)

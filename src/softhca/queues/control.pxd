@@ -2,7 +2,7 @@ from softhca.queues.ring cimport RingConsumer, RingProducer
 
 
 cdef class MessageRing:
-    cdef RingProducer _producer
+    cdef readonly RingProducer producer
     cdef readonly RingConsumer consumer
     cdef object _scratch
     cdef unsigned long long _address, _longest_bytes

@@ -139,7 +139,7 @@ class MessageRing:
     """Messages over one ring; a process uses one direction of it only.  ``consumer`` is the own end."""
 
     def __init__(self, layout: RingLayout, longest_bytes: int) -> None:
-        self._producer = RingProducer(layout)
+        self.producer = RingProducer(layout)
         self.consumer = RingConsumer(layout)
         self._scratch = bytearray(longest_bytes)
         self._address = address_of(self._scratch)
@@ -148,11 +148,11 @@ class MessageRing:
     @property
     def broken(self) -> bool:
         """Whether the other side wrote what cannot be; nothing goes through the ring any more."""
-        return self._producer.broken or self.consumer.broken
+        return self.producer.broken or self.consumer.broken
 
     def _push(self, message: bytes) -> bool:
         """Send; False where there is no room."""
-        return bool(self._producer.push(address_of(message, writable=False), len(message)))
+        return bool(self.producer.push(address_of(message, writable=False), len(message)))
 
     def _pull(self) -> bytes | None:
         """Receive; None where there is nothing (or the ring is broken)."""
@@ -192,7 +192,7 @@ class ReplyRing(MessageRing):
 
     def room(self) -> bool:
         """Whether any reply fits; the adapter takes a command only then."""
-        return bool(self._producer.space()) and not self._producer.broken  # to look may find it broken
+        return bool(self.producer.space()) and not self.producer.broken  # to look may find it broken
 
     def send(
         self, tag: int, command: int, code: int = 0, values: Mapping[str, Any] | None = None,
@@ -229,12 +229,12 @@ class EventRing(MessageRing):
 
     def flush(self) -> bool:
         """Send what waits, in the order in which it first happened; whether nothing waits any more."""
-        while self.pending and self._producer.space():  # asked in every round
+        while self.pending and self.producer.space():  # asked in every round
             (kind, element), extra = next(iter(self.pending.items()))
             if not self._push(encode_event(Event(kind, element, extra))):
                 break
             del self.pending[kind, element]
-        if self._producer.broken:
+        if self.producer.broken:
             self.pending.clear()
         return not self.pending
 
