@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -165,8 +166,8 @@ def test_a_native_port_s_address_is_its_gid_and_reaches_its_subnet_alone(monkeyp
     assert host.opens() == set()
 
 
-def named_host(monkeypatch, answers, *texts):
-    """A host with a native device, whose ports' names are ``answers``; what was asked."""
+def host_with_addresses(monkeypatch, answers, *texts):
+    """A host with a native device, whose ports' addresses are ``answers``; what was asked."""
     host, asked = Host(a=texts), []
     native = Device("a", *texts, link_layer=INFINIBAND)
     monkeypatch.setattr(host.local.adapters, "_open_device", lambda name: native)
@@ -184,7 +185,7 @@ def named_host(monkeypatch, answers, *texts):
 
 
 def test_a_native_port_is_found_by_the_address_that_subnet_administration_knows(monkeypatch, no_routes):
-    host, asked = named_host(monkeypatch, {1: "10.0.0.1", 2: "10.0.0.2"}, "fe80::1", "fe80::2")
+    host, asked = host_with_addresses(monkeypatch, {1: "10.0.0.1", 2: "10.0.0.2"}, "fe80::1", "fe80::2")
     found = host.local.at(address("10.0.0.2"))
     assert (found.port, found.address.host, found.gid) == (2, "10.0.0.2", address("fe80::2").gid)
     assert host.local.at(address("fe80::2")).address.host == "fe80::2"
@@ -199,9 +200,19 @@ def test_a_native_port_is_found_by_the_address_that_subnet_administration_knows(
     assert host.local.share(far, address("fe80::9").gid) is far
 
 
-def test_a_port_is_asked_for_its_name_until_it_is_told(monkeypatch, no_routes):
+def test_gids_of_a_native_port_s_subnet_and_other_addresses(monkeypatch):
+    host, _ = host_with_addresses(monkeypatch, {1: "fd00::1"}, "fe80::1")
+    place = host.local.at(address("fd00::1"))
+    assert (place.address.host, place.gid) == ("fd00::1", address("fe80::1").gid)
+    assert host.local.towards(address("fd00::2")).address.host == "fd00::1"
+    assert place.shares_subnet(address("fe80::2").gid)
+    assert not place.shares_subnet(address("fd00::2").gid)
+    assert not replace(place, is_native=False).shares_subnet(address("fe80::2").gid)
+
+
+def test_a_port_s_address_is_asked_for_until_it_is_told(monkeypatch, no_routes):
     answers = {1: None, 2: ""}
-    host, asked = named_host(monkeypatch, answers, "fe80::1", "fe80::2")
+    host, asked = host_with_addresses(monkeypatch, answers, "fe80::1", "fe80::2")
     assert host.local.at(address("fe80::1")).address.host == "fe80::1"
     assert code_of(host.local.at, address("10.0.0.1")) == errno.EADDRNOTAVAIL
     answers[1] = "10.0.0.1"

@@ -2,13 +2,17 @@
 
 import errno
 import ipaddress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from softhca.driver.errors import DriverError
+from softhca.driver.rdmacm import identifier
 from softhca.driver.rdmacm.addresses import SocketAddress
+from softhca.driver.rdmacm.events import EventChannel
 from softhca.driver.rdmacm.local_devices import LocalPort
+from softhca.driver.rdmacm.port_numbers import PortNumbers
 from softhca.driver.rdmacm.routes import (
     RETRIES,
     Route,
@@ -26,6 +30,7 @@ from softhca.management.administration_attributes import (
 )
 from softhca.management.administration_tables import component
 from softhca.management.group_queries import GroupAnswer
+from softhca.management.ip_service import TCP
 from softhca.management.mad import Mad
 
 OWN, PEER = (bytes.fromhex("fe80000000000000") + bytes(7) + bytes([n]) for n in (1, 2))
@@ -193,3 +198,20 @@ def test_a_group_that_cannot_be_joined_is_told(status, facts):
     with pytest.raises(DriverError) as told:
         join_group(place(Device(status, record=record)), GROUP_GID, 7, 1, 400)
     assert told.value.errno == errno.EADDRNOTAVAIL
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"), [("10.1.2.3", True), ("fd00::7", True), ("fe80::2", False), ("239.1.2.3", False)]
+)
+def test_addresses_that_are_no_gids_of_the_subnet_are_asked_for(monkeypatch, host, asked):
+    device = Device()
+    local = SimpleNamespace(towards=lambda destination: replace(place(device), ip=V4 if "." in host else V6),
+                            share=lambda *_: None, release=lambda _: None)  # fmt: skip
+    questions = []
+    monkeypatch.setattr(identifier, "find_port", lambda *question: questions.append(question) or PEER)
+    monkeypatch.setattr(identifier.Identifier, "attach", lambda *_: None)
+    owner = identifier.Identifier(EventChannel(), TCP, local, PortNumbers(seed=1))
+    destination = SocketAddress(ipaddress.ip_address(host).packed, 7174)
+    owner.resolve_address(destination)
+    assert [each[1] for each in questions] == ([destination.gid] if asked else [])
+    assert owner.peer_gid == (PEER if asked else destination.gid)

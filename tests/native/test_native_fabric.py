@@ -130,3 +130,33 @@ def test_who_is_nowhere_on_a_native_fabric() -> None:
     said = both_ends(NATIVE, "true", client)
     assert "RDMA_CM_EVENT_ROUTE_ERROR, error -113" in said
     assert "RDMA_CM_EVENT_ADDR_ERROR, error -113" in said
+
+
+def test_addresses_of_ipv6_on_a_native_fabric() -> None:
+    """Which are no GIDs; given to hosts by hand."""
+    needs("rping")
+    softhca = [sys.executable, "-m", "softhca"]
+    serve = ["fabric", "serve", NATIVE, "--name", NAME, "--manager=s1-0", "--addresses", "fd00::1,fd00::2"]
+    environment = {**os.environ, "SOFTHCA_ADAPTER": "process"}
+
+    def host(number: int, *words: str) -> subprocess.Popen[str]:
+        device = {"SOFTHCA_DEVICES": f"softhca0=fabric:{NAME}/h{number}"}
+        return subprocess.Popen([*softhca, "run", "--", *words], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, env=environment | device)  # fmt: skip
+
+    with subprocess.Popen([*softhca, *serve, "--attended"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as fabric:  # fmt: skip
+        try:
+            assert fabric.stdout is not None
+            assert fabric.stdout.readline() == "ready\n"
+            with host(0, "rping", "-s", "-a", "fd00::1") as server:
+                while True:  # until the server listens
+                    client = host(1, "rping", "-c", "-a", "fd00::1", "-C", "3", "-v")
+                    said = client.communicate(timeout=limit_s(90))[0]
+                    if client.returncode == 0 or server.poll() is not None:
+                        break
+                assert len(re.findall(r"ping data: rdma-ping-", said)) == 3, said
+                assert server.wait(limit_s(90)) == 0
+        finally:
+            assert fabric.stdin is not None
+            fabric.stdin.close()

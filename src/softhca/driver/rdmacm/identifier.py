@@ -105,7 +105,7 @@ class Identifier:
     def resolve_address(self, destination: SocketAddress, source: SocketAddress | None = None) -> None:
         """Find the device that leads to ``destination``; `events.ADDR_RESOLVED` follows.  ``source`` is bound
         first where the identifier is not bound.  On native links subnet administration is asked who has an
-        IPv4 address.  As `bind`; ENETUNREACH; as `find_port`.
+        address that is no GID of the subnet.  As `bind`; ENETUNREACH; as `find_port`.
         """
         with self.lock:
             states.after(self.state, states.RESOLVE_ADDRESS)
@@ -120,7 +120,7 @@ class Identifier:
                 destination = self.local.address.with_port(destination.port)
             place = self.place
         gid = destination.gid
-        if place.is_native and not destination.is_ipv6 and not destination.is_multicast:
+        if place.is_native and not place.shares_subnet(gid) and not destination.is_multicast:
             gid = find_port(place, gid, ADDRESS_MS)
         with self.lock:
             self.state = states.after(self.state, states.RESOLVE_ADDRESS)

@@ -26,7 +26,7 @@ from softhca.management.ip_service import V4_MAPPED_PREFIX
 LINK_LAYER_ETHERNET = 2
 PREFIX_BYTES = 8
 """Of a GID: those of its subnet."""
-NAME_MS = 1000
+ADDRESS_MS = 1000
 """So long a subnet manager has time to tell an own port's IP address."""
 _ROCE_PORT = 4791
 
@@ -35,8 +35,8 @@ _ROCE_PORT = 4791
 class LocalPort:
     """A port of an open device, by its GID ``gid``, which is entry ``gid_index`` of its table; its MTU
     (``ibv_mtu``), and how many READs and atomics the device can do at a time, as responder and as initiator.
-    ``is_native``: it is InfiniBand's, where a GID is an IPv6 address of its own subnet alone; ``name`` is the
-    IP address, in the form of a GID, by which subnet administration knows it besides (empty: by none).
+    ``is_native``: it is InfiniBand's, where a GID is an IPv6 address of its own subnet alone; ``ip`` is the
+    address, in the form of a GID, by which subnet administration knows it besides (empty: by none).
     """
 
     device: DeviceDriver
@@ -47,12 +47,16 @@ class LocalPort:
     max_responder_resources: int
     max_initiator_depth: int
     is_native: bool = False
-    name: bytes = b""
+    ip: bytes = b""
 
     @property
     def address(self) -> SocketAddress:
         """The port's IP address, without a port number."""
-        return of_gid(self.name or self.gid)
+        return of_gid(self.ip or self.gid)
+
+    def shares_subnet(self, gid: bytes) -> bool:
+        """Whether ``gid`` is one of the native port's subnet."""
+        return self.is_native and self.gid[:PREFIX_BYTES] == gid[:PREFIX_BYTES]
 
 
 class LocalDevices:
@@ -67,7 +71,7 @@ class LocalDevices:
         self._names = names
         self._lock = threading.RLock()
         self._ports: dict[DeviceDriver, tuple[LocalPort, ...]] = {}
-        self._unnamed: dict[DeviceDriver, dict[int, LocalPort]] = {}
+        self._unanswered: dict[DeviceDriver, dict[int, LocalPort]] = {}
 
     def at(self, address: SocketAddress) -> LocalPort:
         """The port with this address; the caller has its device until `release`.
@@ -90,7 +94,7 @@ class LocalDevices:
         source = _source_towards(destination)
         if source is not None:
             fits.append(partial(_has, source))
-        fits.append(partial(_in_subnet, gid))
+        fits.append(lambda found: found.shares_subnet(gid))
         fits.append(partial(_leads_anywhere, destination.is_ipv6))
         return self._choose(fits, DriverError(errno.ENETUNREACH, f"no device reaches {destination.host}"))
 
@@ -133,7 +137,7 @@ class LocalDevices:
             if self.adapters.users(device) <= 1:
                 forget_ports(device)
                 self._ports.pop(device, None)
-                self._unnamed.pop(device, None)
+                self._unanswered.pop(device, None)
             self.adapters.release(device)
 
     def _choose(self, fits: Sequence[Callable[[LocalPort], bool]], otherwise: DriverError) -> LocalPort:
@@ -177,32 +181,28 @@ class LocalDevices:
                 self.adapters.release(device)
                 raise
             native = {each.port: each for each in self._ports[device] if each.is_native}
-            self._unnamed[device] = native if device.events.waits else {}
-        if self._unnamed[device]:
-            self._ask_for_names(device)
+            self._unanswered[device] = native if device.events.waits else {}
+        if self._unanswered[device]:
+            self._ask_for_addresses(device)
         return device
 
-    def _ask_for_names(self, device: DeviceDriver) -> None:
+    def _ask_for_addresses(self, device: DeviceDriver) -> None:
         """Ask by which IP addresses native ports are known, until there is an answer."""
-        unnamed = self._unnamed[device]
-        for place in list(unnamed.values()):
+        unanswered = self._unanswered[device]
+        for place in list(unanswered.values()):
             with contextlib.suppress(DriverError):
-                name = address_of(device, place.port, place.gid, NAME_MS)
-                del unnamed[place.port]
-                if name:
-                    self._ports[device] += (replace(place, name=name),)
+                ip = address_of(device, place.port, place.gid, ADDRESS_MS)
+                del unanswered[place.port]
+                if ip:
+                    self._ports[device] += (replace(place, ip=ip),)
 
 
 def _has(address: bytes, found: LocalPort) -> bool:
     return found.address.gid == address
 
 
-def _in_subnet(gid: bytes, found: LocalPort) -> bool:
-    return found.is_native and found.gid[:PREFIX_BYTES] == gid[:PREFIX_BYTES]
-
-
 def _leads_anywhere(is_ipv6: bool, found: LocalPort) -> bool:
-    return found.address.is_ipv6 == is_ipv6 and (not found.is_native or bool(found.name))
+    return found.address.is_ipv6 == is_ipv6 and (not found.is_native or bool(found.ip))
 
 
 def _on_loopback(is_ipv6: bool, found: LocalPort) -> bool:

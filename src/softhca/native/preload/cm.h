@@ -28,13 +28,13 @@ struct ip {
 };
 
 /* A port of a device, with its channel of connections where that is `open`, and its agent for questions to
-   subnet administration where it `asks`; so many `questions` are under way.  `naming`: the one for its IP
-   address, which has been answered where it is `named`. */
+   subnet administration where it `asks`; so many `questions` are under way.  `address_question`: the one for its
+   IP address, which has been answered where that is `address_known`. */
 struct port {
     struct device *device;
-    uint8_t number, open, asks, named;
+    uint8_t number, open, asks, address_known;
     uint32_t cm, agent, questions;
-    uint64_t naming;
+    uint64_t address_question;
     struct ring ring, answers;
 };
 
@@ -177,6 +177,8 @@ struct place **places_all(uint32_t *count);
 /* The place of a port with a GID, and that address where it has it; else some other of the port's. */
 struct place *place_of(struct port *port, const uint8_t *gid, const uint8_t *address);
 int place_add(struct device *device, const struct place *place);
+/* Whether a GID is one of a native place's subnet. */
+int shares_subnet(const struct place *place, const uint8_t *gid);
 int port_open(struct port *port);
 struct device *devices_take(void);
 void devices_free(struct device *list);
@@ -191,7 +193,7 @@ int route_ask(struct identifier *id, uint32_t timeout_ms);
 int group_ask(struct identifier *id, struct group *group, const struct ip *address, uint32_t timeout_ms);
 int routes_take(struct device *device);
 /* Learn the IP addresses of native ports, where subnet administration can tell them. */
-void names_learn(struct device *device);
+void addresses_learn(struct device *device);
 /* Where a port has a partition's key, as a full member or a limited one; errno. */
 int pkey_index(const struct port *port, uint16_t pkey, uint16_t *found);
 

@@ -113,10 +113,11 @@ static void unbind(struct identifier *id)
     memset(&id->source, 0, sizeof id->source);
 }
 
-/* The address is that of a port; who has an IPv4 one on native links is asked for, and told later. */
+/* The address is that of a port; who has one on native links that is no GID of the subnet is asked for, and
+   told later. */
 static int find_port(struct identifier *id, uint32_t timeout_ms, uint8_t after)
 {
-    if (id->place->native && id->destination.version == 4 && !ip_is_group(&id->destination))
+    if (id->place->native && !shares_subnet(id->place, id->destination.gid) && !ip_is_group(&id->destination))
         return port_ask(id, timeout_ms);
     memcpy(id->peer_gid, id->destination.gid, 16);
     id->state = after;
@@ -186,7 +187,8 @@ static int resolve_addr(struct identifier *id, const union fields *fields, size_
 {
     const struct ucma_resolve_addr *asked = &fields->resolve;
     (void)room;
-    return resolve(id, &asked->src_addr, asked->src_size, &asked->dst_addr, asked->dst_size, asked->timeout_ms);
+    return resolve(id, &asked->src_addr, asked->src_size, &asked->dst_addr, asked->dst_size,
+                   asked->timeout_ms);
 }
 
 /* On native links the answer comes later. */

@@ -82,7 +82,8 @@ static int send_request(struct identifier *id, struct port *port, const void *da
         .dlid = id->route.dlid, .sl = id->route.sl, .pkey_index = id->route.pkey_index,
         .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
         .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
-        .max_cm_retries = MAX_CM_RETRIES, .qp_num = id->own.qp_num, .starting_psn = id->own.psn, .qp_type = id->qp_type,
+        .max_cm_retries = MAX_CM_RETRIES, .qp_num = id->own.qp_num, .starting_psn = id->own.psn,
+        .qp_type = id->qp_type,
         .responder_resources = id->own.responder_resources, .initiator_depth = id->own.initiator_depth,
         .retry_cnt = id->own.retry_cnt, .rnr_retry = id->own.rnr_retry, .srq = id->own.srq,
         .flow_control = id->own.flow_control, .private_data = data, .private_data_bytes = bytes};
@@ -130,7 +131,8 @@ int cm_connect(struct identifier *id, const struct ucma_conn_param *parameters)
         return EINVAL;
     id->path = (struct path){.traffic_class = id->traffic_class, .hop_limit = HOP_LIMIT,
                              .lid = id->route.dlid, .sl = id->route.sl,
-                             .mtu = id->route.known ? id->route.mtu : id->place->mtu, .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
+                             .mtu = id->route.known ? id->route.mtu : id->place->mtu,
+                             .ack_timeout = ack_timeout(id, ACK_TIMEOUT), .known = 1};
     memcpy(id->path.gid, id->peer_gid, 16);
     if (parameters->qkey)
         id->qkey = parameters->qkey;

@@ -135,7 +135,8 @@ static int learn(struct device *device)
         device->ports[i].number = (uint8_t)(i + 1);
         error = learn_places(device, &device->ports[i]);
     }
-    return error ? error : places_grow(device, device->place_count + device->port_count); /* names, later */
+    /* each port may have an IP address besides, which is known later */
+    return error ? error : places_grow(device, device->place_count + device->port_count);
 }
 
 static void take_entries(struct port *port)
@@ -237,7 +238,7 @@ static int attach(struct device *device)
 {
     int error;
     if (device->host && !device->gone)
-        names_learn(device);
+        addresses_learn(device);
     if (device->host)
         return device->gone ? EIO : 0;
     device->host = host_attach(device->socket);
@@ -247,7 +248,7 @@ static int attach(struct device *device)
     if (!error && (device->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         error = errno;
     if (!error)
-        names_learn(device);
+        addresses_learn(device);
     if (!error)
         error = start_thread(device);
     if (error) {
@@ -347,9 +348,14 @@ static int is_of_version(const struct place *place, const struct wanted *wanted)
     return ip.version == wanted->address->version;
 }
 
+int shares_subnet(const struct place *place, const uint8_t *gid)
+{
+    return place->native && !memcmp(place->gid, gid, PREFIX_BYTES);
+}
+
 static int is_in_subnet(const struct place *place, const struct wanted *wanted)
 {
-    return place->native && !memcmp(place->gid, wanted->address->gid, PREFIX_BYTES);
+    return shares_subnet(place, wanted->address->gid);
 }
 
 /* A native GID leads to no other subnet. */

@@ -26,7 +26,7 @@
 #define OF_PORT 3U                      /* ServiceID, ServiceGID */
 #define OF_ADDRESS (1U | 0xFFFFU << 7)  /* ServiceID, ServiceData8.1 … 16 */
 #define DATA_AT 168
-#define NAME_MS 1000U
+#define ADDRESS_MS 1000U
 #define NAP_NS 1000000
 #define GENERAL_QKEY 0x80010000U
 #define LAST_UNICAST_LID 0xBFFF
@@ -289,12 +289,12 @@ static void membership_found(struct identifier *id, struct group *group, uint32_
 }
 
 /* The IP address of an own port: one place more. */
-static void name_found(struct port *port, uint32_t status, const uint8_t *mad)
+static void address_found(struct port *port, uint32_t status, const uint8_t *mad)
 {
     struct place *first = place_of(port, mad + 64, mad + 64), named;
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, none[12];
-    port->naming = 0;
-    port->named = !status;
+    port->address_question = 0;
+    port->address_known = !status;
     if (status || get(mad + 4, 2) || !first || memcmp(first->gid, mad + 64, 16))
         return;
     named = *first;
@@ -308,14 +308,14 @@ static void answered(struct port *port, uint32_t status, const uint8_t *mad)
 {
     uint64_t transaction = get(mad + 8, 8);
     struct group *group;
-    struct identifier *id = asker(port, transaction, &group);
+    struct identifier *id = transaction ? asker(port, transaction, &group) : NULL; /* 0: nobody has that one */
     if (id && group) {
         membership_found(id, group, status, mad);
     } else if (id) {
         id->question = 0;
         (get(mad + 16, 2) == PATH_RECORD ? route_found : port_found)(id, status, mad);
-    } else if (transaction == port->naming) {
-        name_found(port, status, mad);
+    } else if (transaction && transaction == port->address_question) {
+        address_found(port, status, mad);
     } /* else who asked has gone meanwhile */
 }
 
@@ -338,31 +338,31 @@ int routes_take(struct device *device)
     return left != 0;
 }
 
-static struct port *naming(const struct device *device)
+static struct port *with_address_question(const struct device *device)
 {
     for (uint32_t i = 0; i < device->port_count; i++)
-        if (device->ports[i].naming)
+        if (device->ports[i].address_question)
             return &device->ports[i];
     return NULL;
 }
 
-void names_learn(struct device *device)
+void addresses_learn(struct device *device)
 {
     uint8_t mad[SOFTHCA_MAD_BYTES];
     for (uint32_t i = 0, places = device->place_count; i < places; i++) {
         struct place *place = &device->places[i];
-        if (!place->native || place->port->named || place->port->naming)
+        if (!place->native || place->port->address_known || place->port->address_question)
             continue;
         question_of_port(mad, place->gid);
-        if (ask(place->port, mad, NAME_MS, &place->port->naming))
-            place->port->naming = 0;
+        if (ask(place->port, mad, ADDRESS_MS, &place->port->address_question))
+            place->port->address_question = 0;
     }
     /* Every question ends with an answer, or comes back; the adapter may have gone. */
-    for (uint32_t waits = 0; naming(device) && waits < 2 * NAME_MS && !device->gone; waits++) {
+    for (uint32_t waits = 0; with_address_question(device) && waits < 2 * ADDRESS_MS && !device->gone; waits++) {
         struct timespec nap = {.tv_nsec = NAP_NS};
         nanosleep(&nap, NULL);
         routes_take(device);
     }
-    for (struct port *port; (port = naming(device));)
-        port->naming = 0;
+    for (struct port *port; (port = with_address_question(device));)
+        port->address_question = 0;
 }
