@@ -11,16 +11,15 @@ import struct
 from typing import NamedTuple
 
 from softhca.management.ip_service import V4_MAPPED_PREFIX
-from softhca.management.path_queries import CLASS_SUBN_ADM, CLASS_VERSION
+from softhca.management.path_queries import METHOD_GET, request
 
 SERVICE_ID = 0x1000_0CE1_0041_5453
 SERVICE_NAME = b"DAPL Address Translation Service"
-_METHOD_GET, _ATTRIBUTE_SERVICE_RECORD = 0x01, 0x0031
+_ATTRIBUTE_SERVICE_RECORD = 0x0031
 _ID, _GID, _DATA = 1 << 0, 1 << 1, 0xFFFF << 7
 """Components: ServiceID, ServiceGID, ServiceData8.1 … 16."""
-_QUESTION = struct.Struct(">4BHHQHHI 24x Q Q 16s 88x 16s")
+_RECORD = struct.Struct(">Q 16s 88x 16s")
 _ANSWER = struct.Struct(">4xH 50x 8x 16s 88x 16s")
-_MAD_BYTES = 256
 
 
 class AddressAnswer(NamedTuple):
@@ -48,10 +47,8 @@ def question_of_address(address: bytes, transaction_id: int) -> bytes:
 
 
 def _question(components: int, gid: bytes, data: bytes, transaction_id: int) -> bytes:
-    return _QUESTION.pack(
-        1, CLASS_SUBN_ADM, CLASS_VERSION, _METHOD_GET, 0, 0, transaction_id, _ATTRIBUTE_SERVICE_RECORD, 0, 0,
-        components, SERVICE_ID, gid, data,
-    ).ljust(_MAD_BYTES, b"\0")  # fmt: skip
+    record = _RECORD.pack(SERVICE_ID, gid, data)
+    return request(METHOD_GET, _ATTRIBUTE_SERVICE_RECORD, components, transaction_id, record)
 
 
 def answer(response: bytes) -> AddressAnswer:

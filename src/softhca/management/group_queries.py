@@ -8,16 +8,15 @@ import struct
 from typing import NamedTuple
 
 from softhca.management.ip_service import V4_MAPPED_PREFIX
-from softhca.management.path_queries import CLASS_SUBN_ADM, CLASS_VERSION
+from softhca.management.path_queries import METHOD_SET, request
 
 FULL_MEMBER, SEND_ONLY = 1, 4
 """JoinStates: of who receives, and of who only sends."""
-_METHOD_SET, _ATTRIBUTE_MC_MEMBER_RECORD = 0x02, 0x0038
+_ATTRIBUTE_MC_MEMBER_RECORD = 0x0038
 _COMPONENTS = sum(1 << bit for bit in (0, 1, 2, 6, 7, 12, 13, 16))
 """MGID, PortGID, Q_Key, TClass, P_Key, SL, FlowLabel, JoinState."""
-_QUESTION = struct.Struct(">4BHHQHHI 24x Q 16s 16s I 2x 2x H 2x I B")
+_RECORD = struct.Struct(">16s 16s I 2x 2x H 2x I B")
 _ANSWER = struct.Struct(">4xH 50x 16s 16x I H 2x 4x I")
-_MAD_BYTES = 256
 _PREFIX = b"\xff\x12"
 """Of a group that is not well known, on this link alone."""
 _V4_SIGNATURE, _V6_SIGNATURE = b"\x40\x01", b"\x60\x01"
@@ -53,11 +52,8 @@ def question(
     mgid: bytes, port_gid: bytes, qkey: int, pkey: int, join_state: int, transaction_id: int
 ) -> bytes:
     """Let a port join a group, which comes about where it is not there."""
-    return _QUESTION.pack(
-        1, CLASS_SUBN_ADM, CLASS_VERSION, _METHOD_SET, 0, 0, transaction_id, _ATTRIBUTE_MC_MEMBER_RECORD, 0,
-        0,
-        _COMPONENTS, mgid, port_gid, qkey, pkey | 0x8000, 0, join_state,
-    ).ljust(_MAD_BYTES, b"\0")  # fmt: skip
+    record = _RECORD.pack(mgid, port_gid, qkey, pkey | 0x8000, 0, join_state)
+    return request(METHOD_SET, _ATTRIBUTE_MC_MEMBER_RECORD, _COMPONENTS, transaction_id, record)
 
 
 def answer(response: bytes) -> GroupAnswer:

@@ -33,6 +33,7 @@ from softhca.management.cm.messages import REJ_CONSUMER_DEFINED, REJ_STALE_CONNE
 from softhca.queues.states import RESET
 from softhca.simulation.arena import BASE_VA
 from softhca.simulation.conditions import RETRIES, TIMEOUT
+from softhca.simulation.generation import Stoppable
 from softhca.simulation.kinds import FLUSHED, RC, RECEIVED, RETRY_EXCEEDED
 from softhca.simulation.mailboxes import LOCAL, Place
 from softhca.simulation.node import Node
@@ -97,13 +98,12 @@ class Plan:
         )  # fmt: skip
 
 
-class Caller:
+class Caller(Stoppable):
     """The program of a host: all its sides, by queue pair and by conversation."""
 
     def __init__(self, node: Node, sides: int, depth: int, service_id: int) -> None:
-        self.node = node
+        super().__init__(node)
         self.service_id = service_id
-        self.stopped = False
         self.crashes = node.crashes
         self.device = node.device
         self.pd = self.device.alloc_pd()
@@ -141,16 +141,6 @@ class Caller:
         side = self.by_connection.get(event.id)
         if side is not None:
             side.on_event(event)
-
-    def later(self, delay_ns: int, action: Callable[[], None]) -> None:
-        """Do something in a while, unless the program has stopped by then."""
-
-        def now(_: object) -> None:
-            if not self.stopped:
-                action()
-                self.node.turn()
-
-        self.node.world.at(self.node.world.now + delay_ns, now)
 
     def close(self) -> None:
         """Give everything back."""

@@ -18,16 +18,30 @@ from softhca.simulation.world import World
 ALL_RIGHTS = 7
 
 
-class GenerationEnd(ABC):
-    """A program at one end of a connection, with dice of its own.
+class Stoppable:
+    """A program at an adapter; ``stopped``: that dies, or a request has failed, and it does nothing more."""
 
-    ``stopped``: its adapter dies, or a request has failed; then it does nothing more.
-    """
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.stopped = False
+
+    def later(self, delay_ns: int, action: Callable[[], None]) -> None:
+        """Do something in a while, unless the program has stopped by then."""
+
+        def now(_: object) -> None:
+            if not self.stopped:
+                action()
+                self.node.turn()
+
+        self.node.world.at(self.node.world.now + delay_ns, now)
+
+
+class GenerationEnd(Stoppable, ABC):
+    """A program at one end of a connection, with dice of its own."""
 
     def __init__(self, node: Node, dice: random.Random) -> None:
-        self.node = node
+        super().__init__(node)
         self.dice = dice
-        self.stopped = False
 
     @abstractmethod
     def turn(self) -> bool:
@@ -40,16 +54,6 @@ class GenerationEnd(ABC):
     def wake(self, _: object = None) -> None:
         """Begin, or look again."""
         self.node.turn()
-
-    def later(self, delay_ns: int, action: Callable[[], None]) -> None:
-        """Do something in a while, unless the end has stopped by then."""
-
-        def now(_: object) -> None:
-            if not self.stopped:
-                action()
-                self.node.turn()
-
-        self.node.world.at(self.node.world.now + delay_ns, now)
 
     def violate(self, rule: str, text: str) -> None:
         """The rule does not hold."""
