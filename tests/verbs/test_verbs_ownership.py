@@ -4,6 +4,7 @@ import errno
 import gc
 import os
 import random
+import signal
 import subprocess
 import sys
 
@@ -185,6 +186,42 @@ def test_what_the_collector_finds_is_closed_at_the_next_call_and_not_in_the_coll
     assert driver.live == []
     names = [call[0] for call in driver.calls]
     assert names.index("destroy_qp") < names.index("destroy_srq") < names.index("dealloc_pd")
+
+
+class Interrupt(Exception):
+    """What the handler of a signal raises."""
+
+
+def test_an_interrupt_during_a_collection_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler of a signal that comes while the collector is at work runs in the first function of Python after
+    that; were it one that the collector calls, its exception would be dropped."""
+
+    def handler(*_: object) -> None:
+        raise Interrupt
+
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    others = [each for each in gc.callbacks if getattr(each, "__self__", None) is not base._phases]
+    for each in others:
+        gc.callbacks.remove(each)
+    heap = [[] for _ in range(300_000)]  # type: ignore[var-annotated]  # a collection takes some ms
+    before = signal.signal(signal.SIGVTALRM, handler)
+    seen = 0
+    try:
+        for _ in range(20):
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+                gc.collect()
+                while not dropped:
+                    pass
+            except Interrupt:
+                seen += 1
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+        gc.callbacks += others
+    assert not dropped
+    assert seen == 20
+    assert len(heap) == 300_000
 
 
 def test_a_parent_that_closes_waits_for_deferred_closes(context: Context, driver: FakeDriver) -> None:

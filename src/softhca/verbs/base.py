@@ -202,26 +202,25 @@ class Resource(PyverbsCM):
     def __del__(self) -> None:
         if not self._open:
             return
-        if _collector.running:
+        if _collecting():
             deferred.append(self)
         else:
             _close_unreferenced(self)
 
 
-class _Collector:
-    """Knows whether the cyclic collector is at work."""
-
-    running = False
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        self.running = phase == "start"
+def _collecting() -> bool:
+    """Whether the cyclic collector is at work: the phase that it has told last is its start."""
+    return next(reversed(_phases), "stop") == "start"
 
 
 _creation_order = itertools.count(1)
 _first_child = threading.Lock()
 deferred: deque[Resource] = deque()  # to be closed
-_collector = _Collector()
-gc.callbacks.append(_collector)
+# What the collector calls is no function of Python: a signal that comes while it is at work would be handled in the
+# first one, and an exception of its handler, as Ctrl-C's is, be dropped there.  A phase is taken out and put in again,
+# so that the last one stands last.
+_phases: dict[str, object] = {}
+gc.callbacks += [_phases.pop, _phases.__setitem__]
 
 
 class _Closing:
