@@ -202,3 +202,21 @@ def test_what_is_held_is_granted_when_it_is_released_and_in_the_ring_s_order() -
     assert (own.free, own.credit()) == (0, None)
     own.release(first)
     assert (own.free, own.credit()) == (POOL, (POOL, 1))
+
+
+def test_what_is_held_holds_up_what_was_read_behind_it() -> None:
+    own = RecordA(POOL)
+    own.arrived(4096, True)
+    assert own.holds_up() is None
+    first = own.hold(4096)
+    own.arrived(4096)
+    second = own.hold(4096)
+    own.arrived(4096)
+    own.take(4095)
+    assert own.holds_up() is None  # what is held and what can be read do not count
+    own.take(1)
+    assert own.holds_up() == first == 0
+    own.release(first)
+    assert own.holds_up() == second == 4096
+    own.release(second)
+    assert own.holds_up() is None

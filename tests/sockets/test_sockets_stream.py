@@ -257,6 +257,52 @@ def test_mapped_pages_stay_what_they_are_until_the_next_receive(connected: Conne
         buffer.close()
 
 
+def test_mapped_pages_do_not_stop_who_receives_elsewhere(connected: Connect) -> None:
+    """The buffer keeps what it has, and what the program has written there."""
+    one, other = connected(pool_bytes=1 << 18)
+    stream = other.stream
+    assert stream is not None
+    with sockets.PageBuffer(1 << 18) as buffer:
+        for at in (0, 65536):
+            one.sendall(pattern(65536)[:65536])
+            assert other.recv_into(memoryview(buffer)[at:], flags=0) == 65536
+        assert (stream.held_bytes, stream.receiver.copied_bytes) == (131_072, 0)
+        buffer[5:10] = b"hello"
+        for round_ in range(20):
+            data = bytes([round_]) * 16384
+            one.sendall(data)
+            assert read(other, len(data)) == data
+        assert buffer[:65536] == pattern(65536)[:5] + b"hello" + pattern(65536)[10:65536]
+        assert buffer[65536:131_072] == pattern(65536)[:65536]
+        assert stream.receiver.copied_bytes == 131_072 + 20 * 16384
+        assert stream.held_bytes == 0
+        buffer[5:10] = b"world"  # no memory of the pool any more
+        assert buffer[:12] == pattern(65536)[:5] + b"world" + pattern(65536)[10:12]
+        one.sendall(data)
+        assert read(other, len(data)) == data
+        one.sendall(bytes(65536))
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) in range(1, 65537)
+
+
+def test_mapped_pages_whose_copies_are_refused_stay(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = connected(pool_bytes=1 << 18)
+    data = pattern(65536)[:65536]
+    with sockets.PageBuffer(65536) as buffer:
+        one.sendall(data)
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == len(data)
+        with monkeypatch.context() as scarce:
+            scarce.setattr(primitives, "map_private", lambda *_: -errno.ENOMEM)
+            for _ in range(6):
+                one.sendall(data[:16384])
+                read(other, 16384)
+            assert (buffer[:], other.stream.held_bytes) == (data, 65536)  # type: ignore[union-attr]
+        one.sendall(data[:16384])
+        read(other, 16384)
+        assert (buffer[:], other.stream.held_bytes) == (data, 0)  # type: ignore[union-attr]
+
+
 def test_a_buffer_that_is_dropped_gives_its_pages_back(connected: Connect) -> None:
     one, other = connected()
     buffer = sockets.PageBuffer(65536)

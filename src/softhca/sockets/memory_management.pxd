@@ -16,6 +16,7 @@ cdef class RecordA:
     cpdef object run(self, unsigned long long length)
     cpdef object hold(self, unsigned long long length)
     cpdef object release(self, position)
+    cpdef object holds_up(self)
     cpdef object credit(self, bint anyhow=*)
 
 

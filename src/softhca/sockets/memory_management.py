@@ -159,6 +159,18 @@ class RecordA:
         """The application has done with what it holds there."""
         del self._held[position]
 
+    def holds_up(self) -> int | None:
+        """The oldest position that the application holds, where a quarter of the pool or more has been read
+        since and cannot be the writer's again before it is released; None where that is not so.
+        """
+        if not self._held:
+            return None
+        head: cython.ulonglong = self.head()
+        kept: cython.ulonglong = self.tail - head - self.available
+        for start, end in self._held.items():
+            kept -= end - start
+        return head if kept >= self.length >> 2 else None
+
     def credit(self, anyhow: bool = False) -> tuple[int, int] | None:
         """What to write into the peer's record B, where there is enough to tell, or anything and ``anyhow``;
         it counts as told.

@@ -110,6 +110,21 @@ class Pool:
             self._lent += not result
         return result
 
+    def copy_mapped(self, offset: int, length: int, address: int) -> int:
+        """Have copies of the pool's pages where `map` has put those: the kernel makes them page by page, so
+        that no write of another thread is lost.  0 or −errno, and then the pool's pages may be there still.
+        """
+        if self._file is None:
+            return -errno.EOPNOTSUPP
+        fd, start = self._file
+        with self._lock:
+            if self._closed:
+                return -errno.EBADF
+            result = primitives.map_private(address, length, fd, start + offset)
+            for place in range(address, address + length if not result else address, PAGE_BYTES):
+                primitives.atomic_add64(place, 0)  # a write: the kernel copies the page
+        return result
+
     def close(self) -> None:
         """Withdraw the peer's right; may be called again."""
         with self._lock:
@@ -171,6 +186,18 @@ class _Mappings:
             del self.parts[offset]
         released()
 
+    def copy(self, offset: int, copied: Callable[[], int]) -> bool:
+        """Give the pages back that are mapped at ``offset``, once ``copied`` has put copies there; whether
+        it has (it returns 0 or −errno).
+        """
+        with self.lock:
+            found = self.parts.get(offset)
+            if found is None or copied():
+                return False
+            del self.parts[offset]
+        found[1]()
+        return True
+
     def leave(self, offset: int) -> None:
         """`settle` as the socket ends: where that cannot be, the pages stay mapped, and the pool's memory is
         nobody else's, until the buffer is released or gone.
@@ -192,7 +219,8 @@ class PageBuffer(mmap.mmap):
     copying: give it, or a view of it, to ``socket.recv_into``.
 
     Mapped pages are the buffer's until the next receive into the same place, `release`, or the end of the
-    socket; until then the sender does not get their room.  Only a receive changes what is in the buffer, and
+    socket; until then the sender does not get their room.  Where they hold up a quarter of the pool that was
+    received behind them, the buffer gets copies instead.  Only a receive changes what is in the buffer, and
     only in the view that it is given, but there maybe all of it.
     OSError ENOMEM, EMFILE.
     """
@@ -230,6 +258,12 @@ class PageBuffer(mmap.mmap):
         if former is not None:  # another thread has received into the same place
             former[1]()
         return lambda: mappings.leave(offset)
+
+    def copy_mapped(self, offset: int, copied: Callable[[], int]) -> bool:
+        """Keep what pool pages mapped at ``offset`` hold, and give those back; ``copied`` puts copies there
+        (0, or −errno).  Whether that was done.
+        """
+        return self._mappings.copy(offset, copied)
 
     def give_back(self, view: memoryview) -> None:
         """A receive into ``view``, which is of this buffer, begins: what is mapped there is given back.  What

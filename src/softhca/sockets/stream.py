@@ -452,6 +452,7 @@ class Stream:
         return parts[0] if parts else b""
 
     def _after_receive(self) -> None:
+        self.receiver.relieve()
         try:
             self._credit()
         except _FAILED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import cython
 
@@ -13,6 +15,19 @@ from softhca.memory.bits import OFFSET_MASK
 from softhca.sockets.memory_management import RecordA
 from softhca.sockets.memory_processing import PageBuffer, Pool
 from softhca.sockets.settings import Settings
+
+
+class Mapped(NamedTuple):
+    """Pages of the pool that a buffer has: ``size`` bytes from ``offset`` of the pool on are at ``place`` of
+    the buffer, which is ``address``.  ``leave`` gives them back as the socket ends.
+    """
+
+    buffer: weakref.ref[PageBuffer]
+    place: int
+    offset: int
+    size: int
+    address: int
+    leave: Callable[[], object]
 
 
 class Receiver:
@@ -31,7 +46,8 @@ class Receiver:
         self._release = release
         self._mapping = settings.mapping
         self._threshold = settings.threshold_bytes
-        self._mapped: dict[int, Callable[[], object]] = {}
+        self._mapped: dict[int, Mapped] = {}
+        self._relieving = False
 
     def take_bytes(self, length: int, peek: bool) -> bytes:
         """A copy of up to ``length`` bytes."""
@@ -80,11 +96,28 @@ class Receiver:
         if self.pool.map(offset, size, address):
             return 0
         position = own.hold(size)
-        self._mapped[position] = buffer.mapped(
-            place, size, partial(self.pool.returned, partial(self._release, position))
-        )
+        leave = buffer.mapped(place, size, partial(self.pool.returned, partial(self._release, position)))
+        self._mapped[position] = Mapped(weakref.ref(buffer), place, offset, size, address, leave)
         self.mapped_bytes += size
         return size
+
+    def relieve(self) -> None:
+        """Where pages that a buffer has keep room from the sender that the application has done with behind
+        them, the buffer keeps copies: who goes on receiving elsewhere would wait for ever.
+        """
+        if self._relieving:
+            return  # what is given back here calls it
+        self._relieving = True
+        try:
+            while (position := self.own.holds_up()) is not None and (found := self._mapped.get(position)):
+                buffer = found.buffer()  # kept: its memory stays
+                copied = partial(self.pool.copy_mapped, found.offset, found.size, found.address)
+                if buffer is None or not buffer.copy_mapped(found.place, copied):
+                    return
+                self.copied_bytes += found.size
+                self.reclaim()
+        finally:
+            self._relieving = False
 
     def take_view(self, length: int) -> memoryview:
         """A view of the pool itself; its room is the sender's again when it is released."""
@@ -107,4 +140,4 @@ class Receiver:
 
     def mappings(self) -> list[Callable[[], object]]:
         """What undoes each mapping that there is."""
-        return list(self._mapped.values())
+        return [each.leave for each in self._mapped.values()]
