@@ -200,9 +200,11 @@ class Faults:
         return [self.address(start + i) for i in range(4)]
 
     def _do_descriptors(self, plan: dict[str, Any], victim: Victim) -> None:
+        self._moves(plan, victim)  # its conversations have all descriptors that they need then
         victim.process.ask("descriptors", spare=plan["amount"], addresses=self._limited(victim))
 
     def _do_memory(self, plan: dict[str, Any], victim: Victim) -> None:
+        self._moves(plan, victim)
         victim.process.ask("memory", spare_bytes=plan["amount"], addresses=self._limited(victim))
 
     def _do_jump(self, plan: dict[str, Any], victim: Victim) -> None:

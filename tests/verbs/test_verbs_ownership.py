@@ -193,8 +193,8 @@ class Interrupt(Exception):
 
 
 def test_an_interrupt_during_a_collection_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler of a signal that comes while the collector is at work runs in the first function of Python after
-    that; were it one that the collector calls, its exception would be dropped."""
+    """The handler of a signal that comes while the collector is at work runs in the first function of Python
+    after that; were it one that the collector calls, its exception would be dropped."""
 
     def handler(*_: object) -> None:
         raise Interrupt

@@ -216,9 +216,9 @@ def _collecting() -> bool:
 _creation_order = itertools.count(1)
 _first_child = threading.Lock()
 deferred: deque[Resource] = deque()  # to be closed
-# What the collector calls is no function of Python: a signal that comes while it is at work would be handled in the
-# first one, and an exception of its handler, as Ctrl-C's is, be dropped there.  A phase is taken out and put in again,
-# so that the last one stands last.
+# What the collector calls is no function of Python: a signal that comes while it is at work would be handled
+# in the first one, and an exception of its handler, as Ctrl-C's is, be dropped there.  A phase is taken out
+# and put in again, so that the last one stands last.
 _phases: dict[str, object] = {}
 gc.callbacks += [_phases.pop, _phases.__setitem__]
 
