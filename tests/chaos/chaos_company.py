@@ -29,8 +29,8 @@ BY_ITSELF = frozenset({"end_leave", "end_threads", "end_interrupt"})
 
 
 def patience(kind: str, lives: bool, by_cm: bool) -> dict[str, Any]:
-    """Settings of sockets, or options of channels: for those that must not end, and those that are to end
-    soon."""
+    """Settings of sockets, or options of channels: for those that must not end, or whose end is said, and
+    those that are to end soon."""
     found: dict[str, Any] = {"ack_timeout": PATIENT_ACK if lives else IMPATIENT_ACK}
     if kind in ("streams", "datagrams"):
         found.update(by_cm=by_cm, connect_s=MEET_S, linger_s=LINGER_S)
@@ -114,8 +114,8 @@ class Company:
     def meet_victims(self, plan: dict[str, Any]) -> None:
         """Those of a round."""
         for victim in self.victims:
-            lives = plan["kind"] in SURVIVE
-            how = patience(plan["traffic"], lives, plan["by_cm"])
+            patient = plan["kind"] in SURVIVE | ORDERLY  # an adapter without a turn for a while is no end
+            how = patience(plan["traffic"], patient, plan["by_cm"])
             rows = (victim.hub_rows, victim.rows)
             victim.targets = self.meet(
                 victim.process, victim.group, plan["traffic"], how, rows, victim.seeds, plan["shape"]
