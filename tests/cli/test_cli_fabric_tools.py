@@ -18,7 +18,7 @@ import pytest
 from fabric_bench import ABSENT, MANAGER, REASON, SEARCH, Bench, lids
 
 from machine_speed import limit_s
-from softhca.fabric.generators import fat_tree, random_fabric
+from softhca.fabric.generators import fat_tree, random_fabric, torus
 from softhca.fabric.topology import NodeKind, Topology
 from softhca.fabric.topology_file import read_ibnetdiscover
 
@@ -218,6 +218,31 @@ def test_errors_of_a_port_are_seen_and_cleared(bench: Bench) -> None:
     found = lids(bench)
     bench.run("perfquery", "-R", str(found[bench.topology.index("s2")]), "1")
     assert "SymbolErrorCounter == 500" not in bench.run("ibqueryerrors", "--threshold-file", os.devnull)
+
+
+def test_ibportstate_changes_a_link_s_width_and_speed(tmp_path: Path) -> None:
+    topology = torus([3], 1)
+    own = Bench(tmp_path, topology, "--manager")
+    try:
+        own.wait_until_up()
+        host = lids(own)[topology.index("h1")]
+
+        def trained(*changes: str) -> str:
+            for change in (*changes, "reset"):
+                own.run("ibportstate", str(host), "1", *change.split(), host="h0", status=None)
+            return own.run("smpquery", "portinfo", "-D", "0", "1", host="h1")
+
+        slow = trained("width 1", "speed 2", "espeed 30")
+        assert re.search(r"LinkWidthActive:\.+1X$", slow, re.MULTILINE)
+        assert re.search(r"LinkSpeedActive:\.+5\.0 Gbps$", slow, re.MULTILINE)
+        assert re.search(r"LinkSpeedExtActive:\.+No Extended Speed$", slow, re.MULTILINE)
+        own.wait_until_up()
+        assert re.search(r'"\s*h1"\s+\d+\s+1\[  \] ==\( 1X\s+5\.0 Gbps Active', own.run("iblinkinfo", "--line"))
+        fast = trained("width 255", "speed 15", "espeed 31")
+        assert re.search(r"LinkWidthActive:\.+4X$", fast, re.MULTILINE)
+        assert re.search(r"LinkSpeedExtActive:\.+53\.125 Gbps$", fast, re.MULTILINE)
+    finally:
+        own.close()
 
 
 def test_a_link_that_fails_is_routed_around_and_comes_back(tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ CONTROL = "runtime/fabric_control.py"
 ROUTE = "management/directed_route.py"
 MAD = "management/mad.py"
 
+TRAINING = "fabric/link_training.py"
+
 ON_AGENTS = "fabric/test_fabric_agents.py"
+ON_TRAINING = "fabric/test_fabric_link_training.py"
 ON_PLANE = "fabric/test_fabric_mad_plane.py"
 ON_SESSIONS = "fabric/test_fabric_umad_sessions.py"
 ON_SERVER = "runtime/test_runtime_umad_server.py"
@@ -50,6 +53,14 @@ FABRIC_AGENTS: tuple[tuple[Mutant, str], ...] = (
        "packets go over links that no manager has let"), ON_PLANE),
     (m("response-to-anybody", PLANE, "        if endpoint is None or not endpoint.is_at(place):", "        if endpoint is None:",
        "a program takes a response that came to another port"), ON_PLANE),
+    (m("training-changes-nothing", PLANE, "        rate = {} if agreed is None else active_rate(*agreed)", "        rate: dict[str, int] = {}",
+       "a link goes on at the width and speed that somebody has disabled"), ON_TRAINING),
+    (m("link-as-one-end-likes-it", TRAINING, "_speeds(one) & _speeds(other)", "_speeds(one) | _speeds(other)",
+       "a link is faster than one of its ends lets it be"), ON_TRAINING),
+    (m("no-extended-speed-is-three", TRAINING, " if port.link_speed_ext_enabled != NO_EXTENDED_SPEED else 0", "",
+       "a port whose extended speeds are disabled has three of them"), ON_TRAINING),
+    (m("xdr-not-told", "fabric/manager/discovery.py", "    if PORT.get(info, \"link_speed_ext2_active\") == LinkSpeed.XDR.extended2_code:", "    if False:",
+       "paths over XDR have the rate of QDR"), ON_TRAINING),
     (m("failed-link-retrained", PLANE, "any(each.disabled or each.failed for _, each in ends)", "any(each.disabled for _, each in ends)",
        "a link is up whose cable is out"), ON_PLANE),
     (m("entrance-not-noted", ROUTE, "        data[_RETURN_AT + pointer] = entrance\n        data[_POINTER_AT]", "        data[_POINTER_AT]",

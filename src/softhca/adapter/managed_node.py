@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "softhca"
 EXTENDED_SPEED_SHIFT = 4
-"""ibv_port_attr's active speeds from 16 (FDR) on are PortInfo's extended ones, from 1."""
+EXTENDED2_SPEED_SHIFT = 8
+"""ibv_port_attr's active speeds from 16 (FDR) on are PortInfo's extended ones, from 1; from 256 (XDR) on the
+second extended ones."""
 SPEED_QDR = 4
 RESPONSE_TIME = 18
 """How soon an agent answers: within 4.096 µs × 2^18."""
@@ -76,6 +78,9 @@ class ManagedAdapter:
             guid_cap=min(self._adapter.config.gid_table_length, 0xFF),
             subnet_timeout=port.subnet_timeout,
             resp_time_value=RESPONSE_TIME,
+            link_speed_ext2_active=own.active_speed >> EXTENDED2_SPEED_SHIFT & 1,
+            link_speed_ext2_supported=own.active_speed >> EXTENDED2_SPEED_SHIFT & 1,
+            link_speed_ext2_enabled=own.active_speed >> EXTENDED2_SPEED_SHIFT & 1,
             link_speed_ext_active=own.active_speed >> EXTENDED_SPEED_SHIFT & 0xF,
             link_speed_ext_supported=own.active_speed >> EXTENDED_SPEED_SHIFT & 0xF,
             link_speed_ext_enabled=own.active_speed >> EXTENDED_SPEED_SHIFT & 0xF,

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from softhca.fabric import subnet_agent
+from softhca.fabric.link_training import trained
 from softhca.fabric.node_state import NO_PORT, NodeState
 from softhca.fabric.notices import Notices
 from softhca.fabric.performance_agent import PerformanceAgent
@@ -33,6 +34,7 @@ from softhca.fabric.port_state import (
     PHYS_LINK_UP,
     PHYS_POLLING,
     PortState,
+    active_rate,
 )
 from softhca.fabric.subnet_agent import SubnetAgent
 from softhca.fabric.topology import End, Topology
@@ -204,16 +206,20 @@ class MadPlane:
         self._train(node, port, False)
 
     def _train(self, node: NodeState, port: PortState, lost: bool) -> None:
-        """A link goes down, and up to INIT where its cable and both ports let it.  ``lost``: nobody asked
-        for that, so both ends count it."""
+        """A link goes down, and up to INIT where its cable and both ports let it, with the best width and
+        speed that both have enabled.  ``lost``: nobody asked for that, so both ends count it."""
         self.epoch += 1
         peer = self.peer(node, port.number)
         ends = [(node, port)] + ([peer] if peer is not None else [])
-        up = peer is not None and not any(each.disabled or each.failed for _, each in ends)
+        agreed = None
+        if peer is not None and not any(each.disabled or each.failed for _, each in ends):
+            agreed = trained(port.info, peer[1].info)
+        up = agreed is not None
+        rate = {} if agreed is None else active_rate(*agreed)
         for owner, each in ends:
             before = each.state
             physical = PHYS_LINK_UP if up else PHYS_DISABLED if each.disabled else PHYS_POLLING
-            each.change(state=INIT if up else DOWN, phys_state=physical)
+            each.change(state=INIT if up else DOWN, phys_state=physical, **rate)
             if lost and before != DOWN:
                 each.count("link_downed")
             if owner.is_switch and each.state != before:

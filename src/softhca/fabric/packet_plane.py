@@ -172,8 +172,10 @@ class AdapterPort:
             "port_guid": node.port_guid(self.end.port),
             "mtu": info.neighbor_mtu,
             "width": info.link_width_active,
-            # as ibv_port_attr has it: extended speeds begin at 16
-            "speed": info.link_speed_ext_active << 4 or info.link_speed_active,
+            # as ibv_port_attr has it: extended speeds begin at 16, the second ones at 256
+            "speed": info.link_speed_ext2_active << 8
+            or info.link_speed_ext_active << 4
+            or info.link_speed_active,
         }
 
     def info(self) -> dict[str, int | list[int]]:

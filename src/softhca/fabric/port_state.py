@@ -43,6 +43,7 @@ DEFAULT_PKEYS = b"\xff\xff" + bytes(62)
 NO_SPEED_CHANGE, ALL_SPEEDS = 0, 15
 NO_WIDTH_CHANGE, ALL_WIDTHS = 0, 255
 NO_EXTENDED_SPEED, ALL_EXTENDED_SPEEDS = 30, 31
+NO_EXTENDED2_SPEED, ALL_EXTENDED2_SPEEDS = 6, 7
 
 COUNTED_BYTES = 288
 """Of a datagram of management: LRH, BTH, DETH, 256 bytes and ICRC, which is what PortXmitData counts."""
@@ -174,18 +175,28 @@ class PortState:
             self.cleared[attribute, name] = self.total(name)
 
 
-def _speeds(speed: LinkSpeed) -> dict[str, int]:
-    """PortInfo's fields of a lane's speed: what is active, and that and all that is slower supported."""
-    supported = speed.code * 2 - 1
-    extended = speed.extended_code * 2 - 1 if speed.extended_code else 0
+def active_rate(width: LinkWidth, speed: LinkSpeed) -> dict[str, int]:
+    """PortInfo's fields of a link that is up with this width and speed of a lane."""
     return {
-        "link_speed_supported": supported,
-        "link_speed_enabled": supported,
+        "link_width_active": width.code,
         "link_speed_active": speed.code,
-        "link_speed_ext_supported": extended,
-        "link_speed_ext_enabled": extended,
         "link_speed_ext_active": speed.extended_code,
+        "link_speed_ext2_active": speed.extended2_code,
     }
+
+
+def _rates(width: LinkWidth, speed: LinkSpeed) -> dict[str, int]:
+    """PortInfo's fields of the widths and speeds that a port supports: these, one lane, four where it has
+    more, and all speeds that are slower; they are enabled, too."""
+    slower = [each for each in LinkSpeed if each <= speed]
+    four = LinkWidth.X4.code if width > LinkWidth.X4 else 0
+    fields = {
+        "link_width": LinkWidth.X1.code | four | width.code,
+        "link_speed": sum({each.code for each in slower}),
+        "link_speed_ext": sum(each.extended_code for each in slower),
+        "link_speed_ext2": speed.extended2_code,
+    }
+    return {f"{name}_{what}": bits for name, bits in fields.items() for what in ("supported", "enabled")}
 
 
 def _first_info(number: int, own: bool, link: Link | None) -> PortInfo:
@@ -193,18 +204,14 @@ def _first_info(number: int, own: bool, link: Link | None) -> PortInfo:
     zero = number == 0
     width = link.width if link else LinkWidth.X4
     up = zero or link is not None
-    facts: dict[str, Any] = _speeds(link.speed if link else LinkSpeed.HDR)
-    if not up:
-        facts["link_speed_active"] = 1
-        facts["link_speed_ext_active"] = 0
+    speed = link.speed if link else LinkSpeed.HDR
+    facts: dict[str, Any] = _rates(width, speed)
+    facts |= active_rate(width, speed) if up else active_rate(LinkWidth.X1, LinkSpeed.SDR)
     if own:
         facts |= {"capability_mask": CAPABILITIES, "guid_cap": GUIDS, "subnet_timeout": SUBNET_TIMEOUT}
     return PortInfo(
         gid_prefix=0xFE80 << 48 if own else 0,
         local_port_num=number,
-        link_width_enabled=width.code | 1,
-        link_width_supported=width.code | 1,
-        link_width_active=width.code if up else 1,
         state=ACTIVE if zero else INIT if up else DOWN,
         phys_state=PHYS_LINK_UP if up else PHYS_POLLING,
         link_down_default_state=PHYS_POLLING,
@@ -304,18 +311,15 @@ def _link_values(before: PortInfo, asked: PortInfo) -> dict[str, int]:
     values["link_speed_enabled"] = _enabled(
         "speed", asked.link_speed_enabled, before.link_speed_enabled, before.link_speed_supported, ALL_SPEEDS
     )
-    extended = asked.link_speed_ext_enabled
-    values["link_speed_ext_enabled"] = (
-        NO_EXTENDED_SPEED
-        if extended == NO_EXTENDED_SPEED
-        else _enabled(
-            "extended speed",
-            extended,
-            before.link_speed_ext_enabled,
-            before.link_speed_ext_supported,
-            ALL_EXTENDED_SPEEDS,
-        )
-    )
+    for name, nothing, everything in (
+        ("link_speed_ext", NO_EXTENDED_SPEED, ALL_EXTENDED_SPEEDS),
+        ("link_speed_ext2", NO_EXTENDED2_SPEED, ALL_EXTENDED2_SPEEDS),
+    ):
+        asked_for, enabled = getattr(asked, f"{name}_enabled"), getattr(before, f"{name}_enabled")
+        supported = getattr(before, f"{name}_supported")
+        if asked_for != nothing:
+            asked_for = _enabled("extended speed", asked_for, enabled, supported, everything)
+        values[f"{name}_enabled"] = asked_for
     return values
 
 

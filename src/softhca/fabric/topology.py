@@ -66,9 +66,13 @@ class LinkSpeed(IntEnum):
 
     @property
     def extended_code(self) -> int:
-        """The bit of PortInfo's LinkSpeedExt fields; 0 for what they do not know: SDR … QDR, and XDR, which
-        has fields of its own."""
+        """The bit of PortInfo's LinkSpeedExt fields; 0 for what they do not know: SDR … QDR, and XDR."""
         return _SPEEDS[self][1]
+
+    @property
+    def extended2_code(self) -> int:
+        """The bit of PortInfo's LinkSpeedExt2 fields, which know XDR alone; 0 for all others."""
+        return int(self is LinkSpeed.XDR)
 
     @property
     def data_mbps(self) -> int:

@@ -104,7 +104,10 @@ class PortInfo(Header):
         Field("local_phy_errors", 4),
         Field("overrun_errors", 4),
         Field("max_credit_hint", 16),
-        Field("reserved8", 8),
+        Field("reserved1", 1),
+        Field("link_speed_ext2_active", 2),
+        Field("link_speed_ext2_supported", 2),
+        Field("link_speed_ext2_enabled", 3),
         Field("link_round_trip_latency", 24),
         Field("capability_mask2", 16),
         Field("link_speed_ext_active", 4),
@@ -161,7 +164,10 @@ class PortInfo(Header):
     local_phy_errors: int = 0
     overrun_errors: int = 0
     max_credit_hint: int = 0
-    reserved8: int = 0
+    reserved1: int = 0
+    link_speed_ext2_active: int = 0
+    link_speed_ext2_supported: int = 0
+    link_speed_ext2_enabled: int = 0
     link_round_trip_latency: int = 0
     capability_mask2: int = 0
     link_speed_ext_active: int = 0

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 
 #define MOST_DEVICES 64
+#define SPEED_NDR 128
 
 static struct device *devices[MOST_DEVICES];
 static int device_count;
@@ -376,6 +377,8 @@ int query_port_attr(struct ibv_context *base, uint8_t port, struct ibv_port_attr
     TAKE(link_layer), TAKE(flags), TAKE(port_cap_flags2);
 #undef TAKE
     whole.active_speed_ex = reply.active_speed;
+    if (reply.active_speed > UINT8_MAX) /* XDR is told by the wider field alone */
+        whole.active_speed = SPEED_NDR;
     whole.gid_tbl_len = filled_gids(base, port, reply.gid_tbl_len < MOST_GIDS ? (int)reply.gid_tbl_len : MOST_GIDS);
     whole.pkey_tbl_len = reply.pkey_tbl_len ? 1 : 0;
     memcpy(attr, &whole, bytes < sizeof whole ? bytes : sizeof whole);

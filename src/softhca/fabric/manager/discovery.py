@@ -198,5 +198,7 @@ def link_rate(info: bytes | None) -> tuple[LinkWidth, LinkSpeed]:
     if info is None:
         return LinkWidth.X1, LinkSpeed.SDR
     width = _WIDTHS.get(PORT.get(info, "link_width_active"), LinkWidth.X1)
+    if PORT.get(info, "link_speed_ext2_active") == LinkSpeed.XDR.extended2_code:
+        return width, LinkSpeed.XDR
     extended = _EXTENDED.get(PORT.get(info, "link_speed_ext_active"))
     return width, extended or _SPEEDS.get(PORT.get(info, "link_speed_active"), LinkSpeed.SDR)
