@@ -368,6 +368,30 @@ def test_a_client_asks_its_own_port(asker, link):
     assert asker.counters()["loopback_packets"] == 2
 
 
+@native
+def test_a_class_whose_agents_are_at_the_link_leaves_by_it_to_the_own_port_too(asker, link):
+    flow = asker.node.adapter.port.management[1]
+    flow.agents_at_link = c.FABRIC_CLASSES
+    got = []
+    client = Client(c.CLASS_PERF, 1, (), lambda data, source: not got.append(Mad.decode(data)))
+    vendor = Client(c.VENDOR_FIRST, 1, (), lambda data, source: not got.append(Mad.decode(data)))
+    to = Address(qpn=1, qkey=c.GENERAL_QKEY, lid=asker.node.lid)
+    for each in (client, vendor):
+        flow.dispatcher.register(each)
+    flow.dispatcher.send(client, CPI.encode(), to)
+    asker.network.run()
+    sent = [answered(each) for each in asker.sent]  # this link leads back to where it begins
+    assert [mad.header.method for _, _, _, mad in sent] == [c.METHOD_GET, c.METHOD_GET_RESPONSE]
+    for packet, bth, _, _ in sent:
+        assert (packet.network[0].slid, packet.network[0].dlid, bth.dest_qp) == (*[asker.node.lid] * 2, 1)
+    assert got == [CPI.response(c.STATUS_OK, ClassPortInfo())]
+    assert "loopback_packets" not in asker.counters()
+    flow.dispatcher.send(vendor, get(c.ATTRIBUTE_CLASS_PORT_INFO, c.VENDOR_FIRST).encode(), to)
+    asker.network.run()
+    assert len(asker.sent) == 2
+    assert asker.counters()["loopback_packets"] == 2
+
+
 def test_the_framings_are_what_the_tests_mean():
     assert {framing.NATIVE, framing.ROCE_V4, framing.ROCE_V6} == {
         Network(link=link).addressing.framing for link in LINKS

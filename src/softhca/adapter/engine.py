@@ -317,7 +317,7 @@ class Adapter(Environment):
             counters.packets_sent += packets
             counters.bytes_sent += burst.length
             counters.bursts_sent += 1
-            if port.is_own(burst.route):
+            if port.is_own(burst.route) and not (flow in port.management and flow.leaves):
                 self._loop_back(port, burst, now)
                 continue
             if flow.multicasts and self.groups.heard(burst.route.destination):

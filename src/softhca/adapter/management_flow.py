@@ -81,7 +81,12 @@ class RateLimit:
 
 
 class ManagementFlow(Flow):
-    """Queue pair ``qpn`` of ``port``, with its `Dispatcher`."""
+    """Queue pair ``qpn`` of ``port``, with its `Dispatcher`.
+
+    ``agents_at_link`` are the classes whose agents for this port are at the other end of its link, as those
+    of a served fabric's nodes are, and its manager: datagrams of them leave the port, to its own LID, too.
+    ``leaves`` is whether what `produce` has made last is one.
+    """
 
     def __init__(self, adapter: Adapter, port: Port, qpn: int, seed: int = 0) -> None:
         Flow.__init__(self, adapter, qpn)
@@ -93,6 +98,8 @@ class ManagementFlow(Flow):
         self._adapter = adapter
         self._seed = seed
         self._connections: PortConnections | None = None
+        self.agents_at_link: frozenset[int] = frozenset()
+        self.leaves = False
         self._waiting: deque[tuple[bytes, Address, Route]] = deque()
         self._routes: dict[tuple[object, ...], Route] = {}
         self._sources: dict[tuple[Any, ...], Address] = {}
@@ -257,6 +264,7 @@ class ManagementFlow(Flow):
         if burst.packets or not self._waiting:
             return 0
         data, to, route = self._waiting.popleft()
+        self.leaves = data[CLASS_AT] in self.agents_at_link
         burst.route = route
         start = route.prefix_bytes
         o = put_bth(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from softhca.fabric.mad_plane import Datagram
 from softhca.management.constants import (
-    CLASS_PERF,
-    CLASS_SUBN_ADM,
     GENERAL_QKEY,
     MAD_BYTES,
     SUBNET_QPN,
@@ -20,8 +18,6 @@ from softhca.wire.opcodes import UD_SEND_ONLY
 from softhca.wire.packet import assemble, decode
 from softhca.wire.route import Route
 
-MANAGEMENT_CLASSES = frozenset({CLASS_PERF, CLASS_SUBN_ADM})
-"""Classes of queue pair 1 whose agents are the fabric's."""
 MANAGEMENT_LANE = 15
 DEFAULT_PKEY = 0xFFFF
 _NO_GID = bytes(16)

@@ -27,13 +27,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from softhca.fabric.host_datagrams import MANAGEMENT_CLASSES, as_datagram, as_packet
+from softhca.fabric.host_datagrams import as_datagram, as_packet
 from softhca.fabric.mad_plane import MOST_HOPS, MULTICAST_FIRST, Datagram, Endpoint, MadPlane
 from softhca.fabric.native_bursts import VCRC_BYTES, Unit, pkey_of, set_lane, units
 from softhca.fabric.node_state import NO_PORT, NodeState
 from softhca.fabric.port_state import ACTIVE, INIT, PortState
 from softhca.fabric.topology import End
-from softhca.management.constants import LID_PERMISSIVE, SUBNET_QPN
+from softhca.management.constants import FABRIC_CLASSES, LID_PERMISSIVE, SUBNET_QPN
 from softhca.wire.capture_file import LINKTYPE_INFINIBAND
 from softhca.wire.lrh import LONGEST_HEADERS_BYTES
 
@@ -561,7 +561,7 @@ class PacketPlane:
         if found is None:
             return False
         datagram = found
-        if datagram.dqpn != SUBNET_QPN and datagram.data[1] not in MANAGEMENT_CLASSES:
+        if datagram.dqpn != SUBNET_QPN and datagram.data[1] not in FABRIC_CLASSES:
             return False
         self._drop("packets_management")
         self.mads.send(self._endpoints[port], datagram, now)

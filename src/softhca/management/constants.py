@@ -26,6 +26,8 @@ VENDOR_OUI_FIRST, VENDOR_OUI_LAST = 0x30, 0x4F
 
 SUBNET_CLASSES = frozenset({CLASS_SUBN_LID, CLASS_SUBN_DIRECTED})
 """Those of queue pair 0; all others are queue pair 1's."""
+FABRIC_CLASSES = frozenset({CLASS_PERF, CLASS_SUBN_ADM})
+"""Of queue pair 1: classes whose agents, and whose manager, are a served fabric's and no adapter's."""
 
 # methods (13.4.5); those of subnet administration from 0x12 on
 METHOD_GET = 0x01

@@ -22,6 +22,7 @@ from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.variables import CAPTURE, FAULTS
+from softhca.management.constants import CLASS_SUBN_LID, FABRIC_CLASSES
 from softhca.runtime.clock import now_ns
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import not_automatic, unsupported
@@ -181,6 +182,9 @@ def _manage(adapter: Adapter, port_number: int, link: Any) -> None:
         except ValueError as error:
             _log.warning("port %d: what the fabric says cannot be: %s", port_number, error)
 
+    if link.is_native:
+        for flow in adapter.ports[port_number - 1].management:
+            flow.agents_at_link = FABRIC_CLASSES | {CLASS_SUBN_LID}
     apply(link.info)
     link.on_info = apply
 
