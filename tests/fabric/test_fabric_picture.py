@@ -128,3 +128,27 @@ def test_title_and_legend_of_a_picture_made_smaller_stay_as_large_as_they_are():
     (legend,) = (each for each in root if each.get("transform"))
     assert float(legend.get("transform", "")[len("scale(") : -1]) == pytest.approx(scale, rel=1e-3)
     assert "ways over a link" in [each.text for each in legend]
+
+
+def test_a_picture_is_as_wide_as_its_title():
+    title = "a fabric of one switch, " * 6
+    root = ElementTree.fromstring(draw(FABRICS["tree"], Shown(title=title)))
+    assert float(root.get("width", "0")) >= 0.55 * 16 * len(title)
+
+
+def test_a_legend_ends_at_the_most_that_a_load_can_be():
+    fabric = FABRICS["tree"]
+    loads = dict.fromkeys(range(len(fabric.links)), 70.0)
+
+    def legend(shown: Shown) -> list[str]:
+        texts = [each.text or "" for each in ElementTree.fromstring(draw(fabric, shown)).iter(f"{SVG}text")]
+        return [text for text in texts if text[:1] in "≤>"]
+
+    assert legend(Shown(loads=loads)) == ["≤ 35", "≤ 63", "≤ 77", "≤ 105", "≤ 140", "> 140"]
+    assert legend(Shown(loads=loads, most=100.0)) == ["≤ 35", "≤ 63", "≤ 77", "≤ 100"]
+
+
+def test_a_link_that_is_gone_shows_no_errors_and_neither_does_the_legend():
+    text = draw(FABRICS["tree"], Shown(loads={0: 1.0}, errors={3: 4}, gone={3}))
+    assert ERROR_COLOUR not in text
+    assert "errors" not in [each.text for each in ElementTree.fromstring(text).iter(f"{SVG}text")]

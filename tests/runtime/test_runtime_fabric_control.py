@@ -21,9 +21,11 @@ from fabric_server_pair import Served, burst_of, packet, take
 
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.picture import ERROR_COLOUR, GONE_COLOUR
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
+from softhca.fabric.topology_file import write_ibnetdiscover
 from softhca.links.fabric import FabricLink
-from softhca.runtime import fabric_control
+from softhca.runtime import fabric_commands, fabric_control
 from softhca.runtime.fabric_control import (
     Connection,
     ControlError,
@@ -75,6 +77,9 @@ def test_errors_are_counted_at_the_end_that_is_named() -> None:
         ({}, "no request"),
         ({"do": "explode"}, "no request"),
         ({"do": ["fail"]}, "no request"),
+        ({"do": "state", "first": -1}, "no such node or link"),
+        ({"do": "state", "first": 85}, "no such node or link"),
+        ({"do": "state", "first": "0"}, "no such node or link"),
         ({"do": "fail"}, "no end of a link"),
         ({"do": "fail", "link": 7}, "no end of a link"),
         ({"do": "fail", "link": "s1-0"}, "no end of a link"),
@@ -93,6 +98,30 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(request_: Any, why: str
         perform(plane, request_, 0)
     assert not any(plane.is_failed(link) for link in range(len(plane.topology.links)))
     assert not any(port.counts for node in plane.nodes for port in node.ports if port is not None)
+
+
+def test_the_state_of_nodes_and_links_is_told_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_commands, "MOST_TOLD", 20)
+    plane = MadPlane(fat_tree(4))
+    plane.fail(7, 0)
+    perform(plane, {"do": "count", "link": "s1-0[3]", "errors": {"symbol_error": 7, "xmit_wait": 9}}, 0)
+    found = plane.topology.link_at(plane.topology.index("s1-0"), 3)
+    assert found is not None
+    leaf = plane.nodes[plane.topology.index("s1-0")].ports
+    assert leaf[0] is not None
+    assert leaf[3] is not None
+    leaf[0].change(lid=40)
+    leaf[3].words_sent = 1000
+    answers = [perform(plane, {"do": "state", "first": first}, 0) for first in (0, 20, 40)]
+    assert {(each["nodes"], each["links"]) for each in answers} == {(36, 48)}
+    lids = [lid for each in answers for lid in each["lids"]]
+    states = [state for each in answers for state in each["states"]]
+    assert [len(lids), len(states)] == [36, 48]
+    assert {index: lid for index, lid in enumerate(lids) if lid} == {plane.topology.index("s1-0"): 40}
+    assert {index: state for index, state in enumerate(states) if state != (0, 0, False)} == {
+        7: (0, 2, True),  # LinkDowned, at both ends
+        found: (4000, 7, False),
+    }
 
 
 def test_a_description_that_two_nodes_have_names_none() -> None:
@@ -357,3 +386,34 @@ def test_the_commands_degrade_and_capture(fabric: Served, tmp_path: Path) -> Non
     words = command(fabric, "degrade", "s[1]")
     done = fabric.call(lambda: subprocess.run(words, capture_output=True, text=True, check=False))
     assert (done.returncode, "by what?" in done.stderr) == (2, True)
+
+
+def test_a_served_fabric_is_shown_with_its_lids_loads_and_errors(fabric: Served, tmp_path: Path) -> None:
+    topology = fabric.plane.topology
+    (tmp_path / "a.topo").write_text(write_ibnetdiscover(topology))
+    perform(fabric.plane, {"do": "count", "link": "s[1]", "errors": {"symbol_error": 7}}, 0)
+    perform(fabric.plane, {"do": "fail", "link": "s[2]"}, 0)
+
+    def shown(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "softhca", "fabric", "show", name, "--served", fabric.name, *words]
+        return fabric.call(lambda: subprocess.run(command, capture_output=True, text=True, check=False))
+
+    told = json.loads(shown(str(tmp_path / "a.topo"), "--svg", str(tmp_path / "a.svg"), "--json").stdout)
+    lids = {each["description"]: each["lid"] for each in told["nodes"]}
+    expected = {
+        topology.nodes[node.index].description: node.own_port(0 if node.is_switch else 1).info.lid
+        for node in fabric.plane.nodes
+    }
+    assert lids == expected
+    assert all(lids.values())
+    assert [(each["errors"], each["down"]) for each in told["links"]] == [(7, False), (2, True), (0, False)]
+    assert all(each["load_bytes"] > 0 for each in told["links"])
+    picture = (tmp_path / "a.svg").read_text()
+    assert ERROR_COLOUR in picture
+    assert GONE_COLOUR in picture
+    assert f">{expected['s']}<" in picture
+    text = shown(str(tmp_path / "a.topo")).stdout
+    assert "down" in text
+    assert text.count("[1]") == 3  # two links, the third has no line
+    other = shown("fat-tree:radix=4")
+    assert (other.returncode, "name the topology that serve was given" in other.stderr) == (1, True)

@@ -265,10 +265,10 @@ def _picture(args: argparse.Namespace, made: TrafficRun, routes: Routes) -> str:
     }  # fmt: skip
     gone = {index for index, link in enumerate(topology.links)
             if (port := made.port(link.end_a)) is not None and not port.up}  # fmt: skip
-    lids = made.lids
+    lids = dict(zip(routes.graph.endpoints.node.tolist(), routes.lids.base.tolist(), strict=True))
     title = f"{args.topology}: {args.pattern} at {args.load:.0%}, {routes.engine}"
     shown = Shown(
         lids=lambda node: str(lids.get(node, "")), loads=percent, errors=errors, gone=gone, title=title,
-        unit="% in use", legend="% of a link in use",
+        unit="% in use", legend="% of a link in use", most=100.0,
     )  # fmt: skip
     return draw(topology, shown)

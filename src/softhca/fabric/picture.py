@@ -18,6 +18,9 @@ from softhca.fabric.topology import Link, NodeKind, Topology
 
 MARGIN = 40.0
 LEGEND_WIDTH = 500.0
+TITLE_SIZE = 16.0
+LETTER_WIDTH = 0.62
+"""Of a title's letters, as a share of their size: wider than fonts have it in the mean."""
 WIDEST = 4000.0
 """In pixels: a larger picture is made smaller to be shown, but for its title and legend."""
 NAMED_NODES = 400
@@ -50,6 +53,8 @@ class Shown:
     title: str = ""
     unit: str = "ways"
     legend: str = "ways over a link"
+    most: float = float("inf")
+    """No load is greater."""
 
 
 def link_loads(topology: Topology, graph: Graph, loads: NDArray[np.int64]) -> dict[int, float]:
@@ -78,6 +83,7 @@ def draw(topology: Topology, shown: Shown | None = None, graph: Graph | None = N
     if shown.title:
         at[:, 1] += STEP * scale
         height += STEP * scale
+        width = max(width, scale * (2 * MARGIN + len(shown.title) * TITLE_SIZE * LETTER_WIDTH))
     return "\n".join(_document(topology, shown, at, float(width), float(height))) + "\n"
 
 
@@ -91,7 +97,7 @@ def _document(topology: Topology, shown: Shown, at: Places, width: float, height
     yield f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>'
     if shown.title:
         yield (
-            f'<text x="{MARGIN * scale:g}" y="{28 * scale:g}" font-size="{16 * scale:g}">'
+            f'<text x="{MARGIN * scale:g}" y="{28 * scale:g}" font-size="{TITLE_SIZE * scale:g}">'
             f"{html.escape(shown.title)}</text>"
         )
     yield from _links(topology, shown, at)
@@ -221,13 +227,16 @@ def _text(
 
 def _legend(topology: Topology, shown: Shown, height: float) -> Iterator[str]:
     mean = _mean_load(topology, shown)
-    bounds = [f"≤ {mean * share:.0f}" for share in SHARES] + [f"> {mean * SHARES[-1]:.0f}"]
-    for step, (colour, text) in enumerate(zip(COLOURS, bounds, strict=True)):
+    highest = [min(mean * share, shown.most) for share in SHARES]
+    bounds = [f"≤ {load:.0f}" for load in highest] + [f"> {highest[-1]:.0f}"]
+    needed = bisect.bisect_left(highest, shown.most) + 1
+    for step, (colour, text) in enumerate(zip(COLOURS[:needed], bounds[:needed], strict=True)):
         x = MARGIN + step * 60
         yield f'<rect x="{x:.0f}" y="{height - 22:.0f}" width="14" height="4" fill="{colour}"/>'
         yield _text(x + 18, height - 16, text, "start", "#333333", 8)
-    yield _text(MARGIN + len(COLOURS) * 60, height - 16, shown.legend, "start", "#333333", 8)
-    besides = [("errors", f'stroke="{ERROR_COLOUR}" stroke-width="2.5"', any(shown.errors.values()))]
+    yield _text(MARGIN + needed * 60, height - 16, shown.legend, "start", "#333333", 8)
+    some_errors = any(count for index, count in shown.errors.items() if index not in shown.gone)
+    besides = [("errors", f'stroke="{ERROR_COLOUR}" stroke-width="2.5"', some_errors)]
     besides.append(("gone", f'stroke="{GONE_COLOUR}" stroke-dasharray="4 3"', bool(shown.gone)))
     for step, (text, look) in enumerate((text, look) for text, look, there in besides if there):
         x, y = MARGIN + step * 60, height - 32

@@ -10,6 +10,7 @@ from typing import Any
 
 from softhca.fabric.ethernet.plane import EthernetPlane
 from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.node_state import NodeState
 from softhca.fabric.packet_plane import PacketPlane
 from softhca.fabric.topology import End
 from softhca.links.faults import Faults, FaultsError
@@ -25,6 +26,8 @@ Plane = MadPlane | EthernetPlane
 """What has the links of a fabric that is served."""
 Packets = PacketPlane | EthernetPlane
 MOST_COUNTED = 1 << 32
+MOST_TOLD = 512
+"""Nodes, and links, that one answer tells the state of."""
 _END = re.compile(r"(.+)\[(\d{1,3})\]")
 TRAFFIC = ("xmit_pkts", "xmit_data", "rcv_pkts", "rcv_data")
 _NO_ERRORS = frozenset({
@@ -38,6 +41,8 @@ ERRORS = frozenset(
     if field.name not in _NO_ERRORS
 )
 """The counters that ``count`` adds to, by the names of `management.performance_attributes`."""
+NO_FAULTS_OF_LINKS = frozenset({"xmit_wait"})
+"""Of these, what an error-free link counts too."""
 
 
 class ControlError(Exception):
@@ -63,13 +68,15 @@ def find_end(plane: Plane, text: str) -> End:
 
 def perform(plane: Plane, request: Any, now: int, packets: Packets | None = None) -> dict[str, Any]:
     """Do what a request says: ``fail``, ``restore``, ``count`` (errors at a port), ``faults`` (what packets
-    of adapters suffer on a link, in both directions), ``counters``, ``traffic`` (of both ports).
-    ControlError."""
+    of adapters suffer on a link, in both directions), ``counters``, ``traffic`` (of both ports), ``state``
+    (of nodes and links, so many from the ``first``).  ControlError."""
     if not isinstance(request, dict):
         raise ControlError("a request is an object")
     what = request.get("do")
     if what == "counters":
         return {"counters": dict(plane.counters)}
+    if what == "state":
+        return _state(plane, request.get("first", 0))
     if what not in ("fail", "restore", "count", "faults", "traffic"):
         raise ControlError(f"no request is called {str(what)[:40]!r}")
     end = find_end(plane, str(request.get("link")))
@@ -88,6 +95,39 @@ def perform(plane: Plane, request: Any, now: int, packets: Packets | None = None
     else:
         answer["changed"] = plane.fail(index, now) if what == "fail" else plane.restore(index, now)
     return answer
+
+
+def _state(plane: Plane, first: Any) -> dict[str, Any]:
+    """Of nodes their LIDs (0: none), of links bytes, errors and whether they are down, by index from the
+    first on; and how many there are in all."""
+    if isinstance(plane, EthernetPlane):
+        raise ControlError("an Ethernet has no LIDs, and its ports count no errors")
+    topology = plane.topology
+    if not isinstance(first, int) or not 0 <= first <= len(topology.nodes) + len(topology.links):
+        raise ControlError("there is no such node or link")
+    return {
+        "nodes": len(topology.nodes),
+        "links": len(topology.links),
+        "lids": [_lid(node) for node in plane.nodes[first : first + MOST_TOLD]],
+        "states": [
+            _link_state(plane, index)
+            for index in range(first, min(first + MOST_TOLD, len(topology.links)))
+        ],
+    }
+
+
+def _lid(node: NodeState) -> int:
+    """The base LID of a node's first port that has one."""
+    return next((port.info.lid for port in node.ports if port is not None and port.info.lid), 0)
+
+
+def _link_state(plane: MadPlane, index: int) -> tuple[int, int, bool]:
+    """Bytes of the busier direction, errors of both ends, and whether the link is down."""
+    link = plane.topology.links[index]
+    ports = [plane.nodes[end.node].ports[end.port] for end in (link.end_a, link.end_b)]
+    there = [port for port in ports if port is not None]
+    errors = sum(port.total(name) for port in there for name in ERRORS - NO_FAULTS_OF_LINKS)
+    return max(4 * port.total("xmit_data") for port in there), errors, not all(port.up for port in there)
 
 
 def _traffic(plane: Plane, end: End) -> dict[str, int]:
