@@ -6,6 +6,7 @@ The Verilog itself is what yosys reads, so what is true of the result is true of
 from __future__ import annotations
 
 import json
+import re
 from typing import NamedTuple
 
 from softhca.hardware.yosys import TOP, run_yosys
@@ -16,13 +17,18 @@ _SOUND = f"check -assert\nselect -assert-none {_LATCHES}\n"
 """No wire with two drivers or none, no loop without a flip-flop; no latch."""
 
 
+_LONGEST = re.compile(r"^Longest topological path in .* \(length=([0-9]+)\):$", re.MULTILINE)
+
+
 class Size(NamedTuple):
     """What a block takes: ``gates`` of two inputs, inverters and multiplexers; ``flip_flops``;
-    ``memory_bits`` in RAMs and register files, which are left whole."""
+    ``memory_bits`` in RAMs and register files, which are left whole; ``levels``: gates behind one another on
+    the longest path between flip-flops, memories and ports."""
 
     gates: int
     flip_flops: int
     memory_bits: int
+    levels: int
 
 
 def check(text: str, top: str) -> None:
@@ -36,15 +42,15 @@ def synthesize(text: str, top: str) -> Size:
     script = (
         f"{_read(top)}tee -q -o memories.json stat -json\n"
         f"memory -nomap\nopt -full\ntechmap\nopt\nabc -g {GATES}\nopt_clean\n{_SOUND}"
-        "tee -q -o sizes.json stat -json\n"
+        "tee -q -o sizes.json stat -json\ntee -q -o path.txt ltp -noff * t:$mem* %d\n"
     )
-    results = run_yosys(text, script, "memories.json", "sizes.json")
+    *results, path = run_yosys(text, script, "memories.json", "sizes.json", "path.txt")
     before, after = (json.loads(result)["design"] for result in results)
     kinds: dict[str, int] = after["num_cells_by_type"]
     flip_flops = sum(count for kind, count in kinds.items() if "DFF" in kind)
     memories = sum(count for kind, count in kinds.items() if kind.startswith("$mem"))
     gates = sum(kinds.values()) - flip_flops - memories
-    return Size(gates, flip_flops, before["num_memory_bits"])
+    return Size(gates, flip_flops, before["num_memory_bits"], int(_LONGEST.findall(path)[-1]))
 
 
 def _read(top: str) -> str:
