@@ -13,7 +13,8 @@ LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
 SEND, SEND_IMMEDIATE, WRITE, READ, WRITE_IMMEDIATE, BIND = 1, 2, 3, 4, 5, 8
 HAS_IMMEDIATE = 0x80
 SUCCESS, TOO_LONG, NOT_HANDLED, NOT_READ, FLUSHED, NOT_BOUND, REFUSED, GAVE_UP = 0, 1, 2, 4, 5, 6, 8, 12
-IDLE, SENDING, BROKEN, READING, RESTING = 0, 1, 3, 4, 5
+IDLE, SENDING, BROKEN, RESTING = 0, 1, 3, 5
+FENCE = 0x100
 WINDOW = 4
 IN_SEND, IN_WRITE = 1, 2
 WRITE_SLOT, READ_SLOT = 1, 2
@@ -26,6 +27,16 @@ ONES, MASK24, PAGE, SLOT = 0xFFFFFFFF, 0xFFFFFF, 4096, 128
 
 class Refused(Exception):
     """A range that may not be used, or that host memory does not have."""
+
+
+@dataclass
+class Message:
+    """One that has gone: the PSN that it ends with; of a READ how many bytes, and whether they have come."""
+
+    last: int
+    length: int = 0
+    is_read: bool = False
+    came: bool = False
 
 
 @dataclass
@@ -55,11 +66,14 @@ class Queues:
     length: int = 0
     seen: int = 0
     tries: int = 0
-    lasts: list[int] = field(default_factory=list)  # of the messages under way
+    reads: int = 0  # that may be under way; one always may
+    under_way: list[Message] = field(default_factory=list)
+    gone: list[Message | None] = field(default_factory=lambda: [None] * WINDOW)
+    """What has gone last in each place of the window, by descriptor; it may have to go again."""
     answer: int = 0
     answer_psn: int = 0
     filled: int = 0
-    next: int = 0
+    next: int | None = None  # of a READ whose data are coming
     # as who is asked
     state: int = IDLE
     gap_told: bool = False
@@ -200,31 +214,40 @@ class FunctionalAdapter:
             if one.posted[0]:
                 self.complete(qp, 0, self.descriptor(qp, 0)[1], FLUSHED)
             return one.posted[0] > 0
-        before = one.phase, len(one.lasts), one.psn, one.posted[0], one.tries, one.seen
-        if (one.lasts or one.phase != IDLE) and self.news(qp):
+        before = self.place(qp)
+        if (one.under_way or one.phase != IDLE) and self.news(qp):
             return True
         if one.phase == IDLE:
             self.next_message(qp)
         elif one.phase == SENDING:
             self.one_packet(qp)
-        return before != (one.phase, len(one.lasts), one.psn, one.posted[0], one.tries, one.seen)
+        return before != self.place(qp)
+
+    def place(self, qp: int) -> tuple[int, ...]:
+        """How far a send queue is."""
+        one = self.queues[qp]
+        return one.phase, len(one.under_way), one.psn, one.posted[0], one.tries, one.seen
 
     def next_message(self, qp: int, again: bool = False) -> None:
-        """Begin the one behind those under way, which a READ, a bind and what cannot go wait for; ``again``:
-        the oldest one, which has gone before."""
+        """Begin the one behind those under way, which a bind and what cannot go wait for; with the fence it
+        waits for READs, a READ for others if there are many; ``again``: the oldest one, which has gone
+        before."""
         one = self.queues[qp]
-        under = len(one.lasts)
+        under = len(one.under_way)
         if under == WINDOW or one.posted[0] <= under:
             return
         words = self.descriptor(qp, 0, under)
         opcode, work = words[0] & 0xFF, words[1]
         length = sum(segment[2] for segment in self.segments(words))
-        moves = opcode in (SEND, SEND_IMMEDIATE, WRITE, WRITE_IMMEDIATE)
+        moves = opcode in (SEND, SEND_IMMEDIATE, WRITE, WRITE_IMMEDIATE, READ)
+        reads = sum(message.is_read for message in one.under_way)
+        if reads and (words[0] & FENCE or (opcode == READ and reads >= one.reads)):
+            return
         if under and (not moves or length >> 31):
             return
         if opcode == BIND:
             self.complete(qp, 0, work, self.bind(qp, words))
-        elif not moves and opcode != READ:
+        elif not moves:
             self.complete(qp, 0, work, NOT_HANDLED)
         elif length >> 31:
             self.complete(qp, 0, work, NOT_READ)
@@ -236,13 +259,14 @@ class FunctionalAdapter:
 
     def one_packet(self, qp: int) -> None:
         one = self.queues[qp]
-        words = self.descriptor(qp, 0, len(one.lasts))
+        words = self.descriptor(qp, 0, len(one.under_way))
         opcode = words[0] & 0xFF
         reth = b"".join(words[i].to_bytes(4, "big") for i in (5, 4, 3)) + one.length.to_bytes(4, "big")
         if opcode == READ:
             self.packet(qp, 12, one.psn, reth, ack=True)
             one.psn = one.psn + max(1, -(-one.length // one.mtu)) & MASK24
-            one.last, one.phase = one.psn - 1 & MASK24, READING
+            one.last = one.psn - 1 & MASK24
+            self.leave(qp, Message(one.last, one.length, is_read=True))
             return
         want = min(one.mtu, one.length - one.sent)
         is_last, is_first = one.length - one.sent <= one.mtu, one.sent == 0
@@ -252,7 +276,7 @@ class FunctionalAdapter:
                 raise Refused
             data = b"".join(self.read(one.pd, key, va, length, 0) for va, key, length in ranges)
         except Refused:
-            if not one.lasts:
+            if not one.under_way:
                 self.finish(qp, NOT_READ)
             return
         code = {(True, True): 4, (True, False): 0, (False, False): 1, (False, True): 2}[is_first, is_last]
@@ -265,18 +289,34 @@ class FunctionalAdapter:
         one.last, one.psn = one.psn, one.psn + 1 & MASK24
         one.sent += one.mtu
         if is_last:
-            one.lasts.append(one.last)
-            one.phase = IDLE
+            self.leave(qp, Message(one.last))
+
+    def leave(self, qp: int, message: Message) -> None:
+        """A message has gone whole."""
+        one = self.queues[qp]
+        one.gone[one.heads[0] + len(one.under_way) & 3] = message
+        one.under_way.append(message)
+        one.phase = IDLE
+
+    def over(self, qp: int) -> None:
+        """The oldest message has succeeded."""
+        one = self.queues[qp]
+        one.first, one.tries = one.under_way.pop(0).last + 1 & MASK24, 0
+        self.complete(qp, 0, self.descriptor(qp, 0)[1], SUCCESS)
 
     def finish(self, qp: int, status: int) -> None:
-        """The oldest message is over, and with it the queue pair or a READ."""
+        """The oldest message has failed, and with it the queue pair."""
         one = self.queues[qp]
-        one.phase, one.lasts = IDLE if status == SUCCESS else BROKEN, []
+        one.phase, one.under_way = BROKEN, []
         self.complete(qp, 0, self.descriptor(qp, 0)[1], status)
 
     def news(self, qp: int) -> bool:
         """What the peer has answered since the last turn; whether a message is over."""
         one = self.queues[qp]
+        oldest = one.under_way[0] if one.under_way else None
+        if oldest and oldest.is_read and oldest.came:
+            self.over(qp)
+            return True
         if one.answer == one.seen:
             return False
         syndrome = one.answer & 0xFF
@@ -285,22 +325,25 @@ class FunctionalAdapter:
         if place > last:
             one.seen = one.answer
             return False
-        if one.lasts and (one.lasts[0] - one.first & MASK24) < place + (kind == 0):
-            one.first, one.tries = one.lasts.pop(0) + 1 & MASK24, 0
-            self.complete(qp, 0, self.descriptor(qp, 0)[1], SUCCESS)
-            return True
+        if oldest and (oldest.last - one.first & MASK24) < place + (kind == 0):
+            if not oldest.is_read:
+                self.over(qp)
+                return True
+            one.seen = one.answer
+            if not one.tries:  # data before it have got lost
+                self.again(qp)
+                return True
+            return False
         one.seen = one.answer
-        if kind == 2 and place == last and one.phase == READING:
-            self.finish(qp, SUCCESS)
-        elif kind == 1:
+        if kind == 1:
             code = code or 32
             one.phase, one.rests = RESTING, (8 << max(0, code - 3) // 2) if code % 2 else 5 << code // 2 - 1
-            one.lasts = []
+            one.under_way = []
         elif kind == 3 and code == 0:
             self.again(qp)
         elif kind == 3:
             self.finish(qp, NOT_READ if syndrome == OWN_FAULT else REFUSED + code)
-        return kind == 3 or (one.phase == IDLE and not one.lasts)
+        return kind == 3
 
     def again(self, qp: int) -> None:
         """A packet or an answer was lost."""
@@ -314,7 +357,7 @@ class FunctionalAdapter:
     def rewind(self, qp: int) -> None:
         """All that is not acknowledged goes again."""
         one = self.queues[qp]
-        one.psn, one.lasts, one.phase = one.first, [], IDLE
+        one.psn, one.under_way, one.phase = one.first, [], IDLE
         self.next_message(qp, again=True)
 
     def elapse(self, qp: int) -> None:
@@ -322,7 +365,7 @@ class FunctionalAdapter:
         one = self.queues[qp]
         if one.phase == RESTING:
             self.rewind(qp)
-        elif one.timeout and (one.lasts or one.phase == READING):
+        elif one.timeout and one.under_way:
             self.again(qp)
         self.ask(qp)
 
@@ -528,15 +571,25 @@ class FunctionalAdapter:
             if syndrome < 0x40 or 0x60 <= syndrome < 0x65:
                 self.tell(qp, psn, syndrome)
             return
-        if opcode > 17 or one.phase != READING:
+        if opcode > 17 or one.phase == BROKEN:
             return
-        if psn == one.first:
+        waiting = (
+            (behind, message)
+            for behind, message in ((at, one.gone[one.heads[0] + at & 3]) for at in range(WINDOW))
+            if message and message.is_read and not message.came
+        )
+        behind, message = next(waiting, (0, None))
+        if message is None or (message.last - psn & MASK24) >> 23:
+            return
+        if opcode in (13, 16):
+            if psn != message.last - max(1, -(-message.length // one.mtu)) + 1 & MASK24:
+                return
             one.next, one.filled = psn, 0
-        if psn != one.next or (one.last - psn & MASK24) >> 23:
+        if psn != one.next:
             return
         if len(payload) > one.mtu or (opcode in (13, 14) and len(payload) != one.mtu):
             return
-        words = self.descriptor(qp, 0)
+        words = self.descriptor(qp, 0, behind)
         ranges, missing = self.part(words, one.filled, len(payload))
         try:
             self.scatter(one.pd, ranges, payload)
@@ -547,7 +600,9 @@ class FunctionalAdapter:
             return
         one.filled, one.next = one.filled + len(payload), psn + 1 & MASK24
         if opcode in (15, 16):
-            self.tell(qp, psn, ALL_CAME if one.filled == one.length else OWN_FAULT)
+            message.came = one.filled == message.length
+            one.next = None if message.came else one.next
+            self.tell(qp, psn, ALL_CAME if message.came else OWN_FAULT)
 
     def tell(self, qp: int, psn: int, syndrome: int) -> None:
         one = self.queues[qp]

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from functional_adapter import (
     BIND,
+    FENCE,
     LOCAL_WRITE,
     READ,
-    READING,
     REMOTE_READ,
     REMOTE_WRITE,
     RESTING,
@@ -61,6 +61,7 @@ ANSWERED = 0.3
 """So often something is answered between two of its tries."""
 TALKATIVE = 3
 """One program in so many is of messages under way and their answers."""
+FENCED = 0.15
 BURST = 7
 """Work requests that are posted at once, less one: more than may be under way."""
 SLACK = 1000
@@ -121,9 +122,11 @@ class Program:
         self.model = model = FunctionalAdapter(VIS, bytearray(self.memory()), TABLE, TABLE_ENTRIES)
         for qp, one in enumerate(model.queues):
             psn, expected = dice.choice((5, 0xFFFFFE)), dice.choice((9, 0xFFFFFD))
+            one.reads = reads = dice.choice((0, 1, 2, 2, 3, 4, 4))
             await host.connect(
-                context, qp, pd=PD, peer=PEER, lids=LIDS, psns=(psn, expected), mtu=MTU, pkey=PKEY
-            )
+                context, qp, pd=PD, peer=PEER, lids=LIDS, psns=(psn, expected), mtu=MTU, pkey=PKEY,
+                reads=reads,
+            )  # fmt: skip
             one.pd, one.psn, one.expected, one.peer, one.mtu, one.pkey = PD, psn, expected, PEER, MTU, PKEY
             one.link, one.source = LINK | LIDS[1], LIDS[0]
             one.bases = tuple(ring + (SLOT_BYTES << LOG_PLACES) * qp for ring in (SEND_RINGS, RECEIVE_RINGS))
@@ -161,7 +164,7 @@ class Program:
         """Time goes by until each queue pair that waits for it has gone on."""
         model = self.model
         for qp, one in enumerate(model.queues):
-            while one.phase == RESTING or (one.timeout and (one.lasts or one.phase == READING)):
+            while one.phase == RESTING or (one.timeout and one.under_way):
                 units = one.rests if one.phase == RESTING else 1 << one.timeout
                 model.packets, model.completions, model.events = [], [], []
                 self.told = f"{self.told}; {units} units of time"
@@ -196,7 +199,7 @@ class Program:
         elif kind == "request":
             self.request(qp)
         elif kind == "answer":
-            waiting = [at for at, one in enumerate(self.model.queues) if one.lasts or one.phase == READING]
+            waiting = [at for at, one in enumerate(self.model.queues) if one.under_way]
             self.answer(dice.choice(waiting) if waiting and dice.random() < 0.9 else qp)
         else:
             self.spoilt(qp)
@@ -225,13 +228,15 @@ class Program:
         # what has a timer has gone before it is over
         short = whole or (queue == 0 and model.queues[qp].timeout > 0)
         pieces = [self.piece(short) for _ in range(dice.randrange(1, 5))]
-        opcode = dice.choice((SEND, SEND, WRITE, WRITE, 2, 5, READ)) if whole else dice.choice(
+        opcode = dice.choice((SEND, SEND, WRITE, WRITE, 2, 5, READ, READ, READ)) if whole else dice.choice(
             (SEND, WRITE, WRITE, READ, READ, BIND, dice.choice((0, 2, 2, 5, 5, 5, 0xFF, 0xABCD00 | SEND)))
         )
+        if queue == 0 and dice.random() < FENCED:
+            opcode |= FENCE
         region = dice.choice(self.regions)
         va, key = (dice.getrandbits(64), dice.getrandbits(32))
         words = [opcode, dice.getrandbits(32), dice.getrandbits(32), key, va & ONES, va >> 32]
-        if opcode == BIND:
+        if opcode & 0xFF == BIND:
             words[2:6] = [dice.choice((0, 1, 1)), dice.choice((region.key, region.key, ONES)), 3, 0x8700_0007]
         words += [0] * (16 - len(words))
         for piece_va, piece_key, length in pieces:
@@ -310,23 +315,30 @@ class Program:
     def answer(self, qp: int) -> None:
         dice, one = self.dice, self.model.queues[qp]
         opcode = dice.choice((17, 17, 17, 13, 14, 15, 16, 18))
+        lasts = [message.last for message in one.under_way]
+        following = one.first if one.next is None else one.next
         psn = dice.choice(
-            (one.last, one.last, one.first, one.next, one.last + 1, one.first - 1, *one.lasts, *one.lasts)
+            (one.last, one.last, one.first, following, one.last + 1, one.first - 1, *lasts, *lasts)
         )
         length = 0
-        if self.model.descriptor(qp, 0)[0] & 0xFF == READ and one.phase == 4 and dice.random() < 0.8:
-            psn = one.first if dice.random() < 0.4 else one.next
-            begins, ends = psn == one.first, psn == one.last
+        reads = [message for message in one.under_way if message.is_read and not message.came]
+        if lasts and dice.random() < 0.5:
+            opcode = 17
+        elif reads and dice.random() < 0.75:
+            read = reads[0] if dice.random() < 0.95 else dice.choice(reads)  # data come in order
+            first = read.last - max(1, -(-read.length // MTU)) + 1 & 0xFFFFFF
+            psn = first if one.next is None or dice.random() < 0.3 else one.next
+            begins, ends = psn == first, psn == read.last
             opcode = 16 if begins and ends else 13 if begins else 15 if ends else 14
-            left = one.length - (0 if begins else one.filled)
+            left = read.length - (0 if begins else one.filled)
             length = MTU if opcode in (13, 14) else max(0, min(MTU, left))
         if opcode in (13, 14, 15, 16) and dice.random() < 0.15:
             length = dice.choice((0, 1, MTU, MTU + 1, 40))
         syndrome = dice.choice(
             (0, 0, 0x1F, 0x1F, 0x21, 0x22, 0x25, 0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x7F, 0x40, 0x5F, 0x80)
         )
-        if one.lasts and dice.random() < 0.7:
-            opcode, length, psn = 17, 0, dice.choice(one.lasts)
+        if opcode == 17 and lasts and dice.random() < 0.7:
+            psn = dice.choice(lasts)
             syndrome = dice.choice((0x1F, 0x1F, 0x1F, 0x1F, 0x60, 0x60, 0x21, 0x62))
         extension = [syndrome << 24 | dice.getrandbits(24)] + [dice.getrandbits(32) for _ in range(3)]
         extension = extension[: ROWS[opcode] >> EXTENSION_SHIFT]

@@ -129,6 +129,10 @@ FULL = "move r0, r0\n" * CAPACITY
         (".org 7", 1, 1, "no directive '.org'"),
         (".word 0x400000", 1, 7, "more than 22 bits"),
         ("a: a: halt", 1, 4, "a is already a name"),
+        (".set a, 1\n.set a, 2\nhalt", 2, 6, "a is already a name"),
+        (".set a, 1\na: halt", 2, 1, "a is already a name"),
+        ("move.keep.keep r1, r2", 1, 11, "no suffix 'keep' here"),
+        ("move.long.long r1, 2", 1, 11, "no suffix 'long' here"),
         ("a: halt\na: halt", 2, 1, "a is already a name"),
         ("halt\n  jump there", 2, 8, "no label 'there'"),
         ("jump end\nend:", 1, 6, "end stands behind the last instruction"),
@@ -152,6 +156,25 @@ def test_what_is_refused_where_and_why(source, line, column, reason):
     assert (refusal.value.line, refusal.value.column) == (line, column)
     assert reason in refusal.value.reason
     assert str(refusal.value) == f"{line}:{column}: {refusal.value.reason}"
+
+
+def test_what_stands_right_behind_a_label_counts():
+    assert assemble("x:halt\ny:z: jump x").halves == assemble("halt\njump 0").halves
+    with pytest.raises(AssemblyError, match="1:3: no operation 'hult'"):
+        assemble("x:hult")
+
+
+def test_constants_that_are_given_have_32_bits():
+    source = ".set A, 1\nmove r1, A\nhalt"
+    for given, number in ((-1, 0xFFFFFFFF), (1 << 32 | 70, 70)):
+        assert assemble(source, {"A": given}).halves == assemble(f"move r1, {number}\nhalt").halves
+
+
+@pytest.mark.parametrize("number", [0, 1, 62, 63, 64, 0xFFFFFFFF])
+def test_a_long_form_stays_one_whatever_its_number(number):
+    halves = assemble(f"move.long r1, {number}\nhalt").halves
+    assert len(halves) == 3
+    assert assemble(disassemble(halves)).halves == halves
 
 
 def test_four_calls_may_nest_and_a_fifth_may_not():

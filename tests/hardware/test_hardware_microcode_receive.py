@@ -22,7 +22,7 @@ VIS, MTU, PD, OTHER_PD = 4, 256, 5, 6
 PROGRAM = microcode_program("receive", {"VIS": VIS})
 LONGEST = 20_000
 """Clocks of a packet, and of a READ that is answered before it."""
-IDLE, READING = 0, 4
+IDLE, IS_READ, TURNED, BEGUN = 0, 1 << 31, 1 << 30, 1 << 31
 """Phases of the SQ: for an acknowledgement, for the answers to a READ."""
 ACCEPTED, DUPLICATE, GAP, LOCAL = 0, 1, 2, 8
 ACK, NAK_GAP, NAK_LOCAL = 0x1F, 0x60, 0x63
@@ -132,9 +132,13 @@ def rules(blocks, engine, seed):
         for place in range(4):
             dice.descriptor(blocks, 1, qp, place, 0)
             dice.descriptor(blocks, 0, qp, place, dice.choice((1, 4, 4)))
-        first = dice.choice((5, 0xFFFFFE))
-        phase = dice.choice((IDLE, READING, READING))
-        waits = {"SQ_PHASE": phase, "SQ_FIRST": first, "SQ_LAST": first + 2 & 0xFFFFFF, "SQ_LENGTH": 600}
+        waits = {"SQ_HEAD": dice.randrange(8), "SQ_PHASE": dice.choice((IDLE, IDLE, IDLE, BROKEN))}
+        psn = dice.choice((3, 0xFFFFFC))
+        for place in range(4):
+            is_read = dice.random() < 0.6
+            psn = psn + (3 if is_read else 1) & 0xFFFFFF
+            waits[f"SQ_LAST_{place}"] = psn - 1 & 0xFFFFFF | (IS_READ | dice.choice((0, TURNED))) * is_read
+            waits[f"SQ_LENGTH_{place}"] = dice.choice((600, 600, 1 << 31, 0))
         blocks.context.update({64 * qp + WORDS[name]: value for name, value in waits.items()})
     for _ in range(dice.randrange(1, 12)):
         qp = dice.choice((0, 0, 1, 2, 3, 3, VIS))
@@ -171,6 +175,106 @@ def test_no_packet_and_no_descriptor_writes_outside_or_stops_the_engine(part):
             rules(blocks, engine, seed)
         except AssertionError as error:
             raise AssertionError(f"program {seed}: {error}") from error
+
+
+READ_LENGTH = 600
+FROM, TO = 0x10_0F80, 0xFFFF_FFFF_FFFF_F100
+
+
+def reading(*lasts, head=0, length=READ_LENGTH):
+    """Queue pair 1 with four messages under way that end with these PSNs, negative where they are READs, the
+    first at place ``head`` of the ring; each READ's data go to a place of its own."""
+    blocks = blocks_of()
+    words = {"SQ_HEAD": head, "SQ_PHASE": IDLE}
+    for behind, last in enumerate(lasts):
+        place = head + behind & 3
+        words[f"SQ_LAST_{place}"] = IS_READ | TURNED | -last if last < 0 else last
+        words[f"SQ_LENGTH_{place}"] = length
+        slot = 0x20000 + 0x1000 + 128 * place
+        blocks.rings.update({slot + 4 * word: 0 for word in range(32)})
+        region, va = (4, TO + 700 * behind) if behind < 3 else (0, FROM)
+        piece = (va & 0xFFFFFFFF, va >> 32, region, length)
+        blocks.rings.update({slot + 64 + 4 * at: word for at, word in enumerate(piece)})
+    for name, value in words.items():
+        blocks.context[64 + WORDS[name]] = value
+    return blocks, InstructionModel(PROGRAM.halves, blocks)
+
+
+def comes(blocks, engine, first, data, begins=True, ends=True):
+    """Packets that answer a READ, the first one's PSN is ``first``: what the SQ's engine was told of them."""
+    parts = [data[at : at + MTU] for at in range(0, len(data), MTU)]
+    for number, part in enumerate(parts):
+        last = ends and number == len(parts) - 1
+        opcode = (16 if last else 13) if begins and number == 0 else 15 if last else 14
+        aeth = None if opcode == 14 else 0x1F << 24
+        blocks.arrive(packet(opcode, 1, first + number, aeth=aeth, payload=part))
+        run(blocks, engine)
+    names = ("RQ_ANSWER", "RQ_ANSWER_PSN", "RQ_RECEIVED")
+    answer, psn, received = (blocks.context.get(64 + WORDS[name], 0) for name in names)
+    return answer & 0xFF, psn & 0xFFFFFF, received
+
+
+def read_data(blocks, behind):
+    region, at = (blocks.regions[4], 700 * behind) if behind < 3 else (blocks.regions[0], 0)
+    return bytes(blocks.memory.get(region.place(at + offset), 0) for offset in range(READ_LENGTH))
+
+
+@pytest.mark.parametrize("head", range(4))
+def test_data_of_several_reads_come_one_behind_the_other(head):
+    blocks, engine = reading(-22, 23, -26, -29, head=head)
+    dice, received = random.Random(head), 0
+    for behind, first in ((0, 20), (2, 24), (3, 27)):
+        data = dice.randbytes(READ_LENGTH)
+        received |= 1 << (head + behind & 3)
+        assert comes(blocks, engine, first, data) == (0x40, first + 2, received)
+        assert read_data(blocks, behind) == data
+    assert blocks.woken == [1] * 3
+
+
+def test_data_that_come_twice_or_for_nobody_are_dropped():
+    blocks, engine = reading(-22, -25, 30, 31)
+    data = random.Random(1).randbytes(READ_LENGTH)
+    # the second one's before those of the first one: some of these are lost
+    assert comes(blocks, engine, 23, bytes(READ_LENGTH)) == (0, 0, 0)
+    assert comes(blocks, engine, 20, data) == (0x40, 22, 1)
+    before = dict(blocks.memory)
+    for first in (20, 17, 24, 26, 30):
+        assert comes(blocks, engine, first, bytes(READ_LENGTH)) == (0x40, 22, 1)
+    assert blocks.memory == before
+    # nor what goes on behind the first one's data as if they went on
+    assert comes(blocks, engine, 23, data[MTU:], begins=False) == (0x40, 22, 1)
+    assert comes(blocks, engine, 23, data[::-1]) == (0x40, 25, 3)
+    assert (read_data(blocks, 0), read_data(blocks, 1)) == (data, data[::-1])
+
+
+def test_data_whose_beginning_is_lost_do_not_come_and_those_that_begin_again_do():
+    blocks, engine = reading(-0x000001, 2, 3, 4)  # the first packet's number is 0xFFFFFF, the second one's 0
+    data = random.Random(2).randbytes(READ_LENGTH)
+    assert comes(blocks, engine, 0, data[MTU:], begins=False) == (0, 0, 0)
+    assert not any(read_data(blocks, 0))
+    assert comes(blocks, engine, 0xFFFFFF, data[:MTU], ends=False) == (0, 0, 0)
+    assert comes(blocks, engine, 1, data[2 * MTU :], begins=False) == (0, 0, 0)
+    assert comes(blocks, engine, 0xFFFFFF, data[: 2 * MTU], ends=False) == (0, 0, 0)
+    assert comes(blocks, engine, 1, data[2 * MTU :], begins=False) == (0x40, 1, 1)
+    assert read_data(blocks, 0) == data
+
+
+@pytest.mark.parametrize("length", [MTU, 599, 601])
+def test_data_that_are_not_what_was_asked_for_are_told_as_a_fault_of_ours(length):
+    blocks, engine = reading(-22, 23, 24, 25)
+    assert comes(blocks, engine, 20, bytes(length))[0] == 0x7F
+
+
+def test_data_behind_a_reads_last_packet_are_nobodys():
+    blocks, engine = reading(-21, 22, 23, 24, length=2 * MTU)
+    assert comes(blocks, engine, 20, bytes(3 * MTU), ends=False) == (0, 0, 0)
+
+
+def test_a_queue_pair_at_its_end_takes_no_data():
+    blocks, engine = reading(-22, 23, 24, 25)
+    blocks.context[64 + WORDS["SQ_PHASE"]] = BROKEN
+    assert comes(blocks, engine, 20, b"x" * READ_LENGTH) == (0, 0, 0)
+    assert not any(read_data(blocks, 0))
 
 
 def test_a_byte_outside_of_what_is_registered_would_be_seen():

@@ -14,7 +14,8 @@ from softhca.simulation.oracle_wire_packets import RNR_TIMERS_US
 PROGRAM = microcode_program("send")
 QP, PD, MTU, VIS, PSN_MASK = 1, 5, 256, 4, 0xFFFFFF
 SEND, WRITE, READ = 1, 3, 4
-IDLE, SENDING, BROKEN, READING, RESTING = 0, 1, 3, 4, 5
+FENCE, IS_READ, TURNED = 0x100, 1 << 31, 1 << 30
+IDLE, SENDING, BROKEN, RESTING = 0, 1, 3, 5
 WINDOW = 4
 SUCCESS, NOT_READ, FLUSHED, GIVEN_UP = 0, 4, 5, 12
 ACK, RNR, ALL_CAME, NAK_GAP, OWN_FAULT = 0x1F, 0x20, 0x40, 0x60, 0x7F
@@ -26,11 +27,12 @@ RING = 0x20000
 class SendBlocks(MessageBlocks):
     """What `send` meets: ``time`` in units; ``later``: how often a later turn was asked for."""
 
-    def __init__(self, timeout=0, psn=0xFFFFFE):
+    def __init__(self, timeout=0, psn=0xFFFFFE, reads=0):
         super().__init__(VIS, [REGION])
         self.time, self.later, self.answers = 0xFFFFFD, 0, 0
         words = {"SQ_BASE": RING, "SQ_MASK": 7, "SQ_PD": PD, "SQ_PSN": psn, "SQ_PEER": 77, "SQ_LINK": 0x20001,
-                 "SQ_SOURCE": 9, "SQ_PKEY": 0xFFFF, "SQ_MTU": MTU, "SQ_TIMEOUT": timeout}  # fmt: skip
+                 "SQ_SOURCE": 9, "SQ_PKEY": 0xFFFF, "SQ_MTU": MTU, "SQ_TIMEOUT": timeout,
+                 "SQ_READS": reads}  # fmt: skip
         for name, value in words.items():
             self[name] = value
         for offset in range(REGION.length):
@@ -94,6 +96,11 @@ class SendBlocks(MessageBlocks):
         self["RQ_ANSWER_PSN"] = (self.answers & 0xFF) << 24 | psn & PSN_MASK
         self["RQ_ANSWER"] = self.answers << 8 | syndrome
         self.turn()
+
+    def come(self, number, psn):
+        """All data of the READ in that place of the window have come, the last with that PSN."""
+        self["RQ_RECEIVED"] ^= 1 << number
+        self.answer(ALL_CAME, psn)
 
     @property
     def statuses(self):
@@ -184,11 +191,106 @@ def test_a_refusal_ends_the_message_and_flushes_the_next(syndrome, status):
 def test_a_read_ends_with_its_data_and_takes_a_psn_for_each_packet():
     blocks = SendBlocks()
     blocks.post(READ, 600)
-    assert (blocks["SQ_PHASE"], blocks["SQ_LAST"], blocks["SQ_PSN"]) == (READING, 0, 1)
-    blocks.answer(ACK, 0)
+    assert (blocks["SQ_PHASE"], blocks["SQ_LAST"], blocks["SQ_PSN"]) == (IDLE, 0, 1)
+    assert (blocks["SQ_UNDER_WAY"], blocks["SQ_LAST_0"], blocks["SQ_LENGTH_0"]) == (1, IS_READ | TURNED, 600)
+    blocks.answer(ACK, 0xFFFFFF)  # of its second packet: no answer to a READ
+    blocks.answer(ALL_CAME, 0)  # and nothing has come
     assert blocks.statuses == []
-    blocks.answer(ALL_CAME, 0)
-    assert (blocks.statuses, blocks["SQ_PHASE"]) == ([(1, SUCCESS)], IDLE)
+    blocks.come(0, 0)
+    assert (blocks.statuses, blocks["SQ_PHASE"], blocks["SQ_FIRST"]) == ([(1, SUCCESS)], IDLE, 1)
+
+
+@pytest.mark.parametrize("reads", range(6))
+def test_as_many_reads_are_under_way_as_may_be_and_one_always(reads):
+    blocks, together = SendBlocks(reads=reads), min(max(reads, 1), WINDOW)
+    for work in range(6):
+        blocks.post(READ, 300, work=work)
+    assert (len(blocks.sent), blocks["SQ_UNDER_WAY"]) == (together, together)
+    for work in range(6):
+        assert len(blocks.sent) == min(6, work + together)
+        blocks.come(work % WINDOW, 0xFFFFFF + 2 * work & PSN_MASK)
+    assert blocks.statuses == [(work, SUCCESS) for work in range(6)]
+    assert psns(blocks) == [0xFFFFFE + 2 * work & PSN_MASK for work in range(6)]
+
+
+def test_other_messages_go_behind_a_read_that_waits_for_others_only_in_their_order():
+    blocks = SendBlocks(reads=1)
+    for work, opcode in enumerate((READ, SEND, READ, WRITE)):
+        blocks.post(opcode, work=work)
+    assert [words[2] >> 24 for words in blocks.sent] == [12, 4]
+    blocks.come(0, 0xFFFFFE)
+    assert [words[2] >> 24 for words in blocks.sent] == [12, 4, 12, 10]
+    assert (blocks.statuses, blocks["SQ_UNDER_WAY"]) == ([(0, SUCCESS)], 3)
+    blocks.answer(ACK, 0xFFFFFF)
+    assert blocks.statuses == [(0, SUCCESS), (1, SUCCESS)]
+
+
+@pytest.mark.parametrize("opcode", [SEND, WRITE, READ, 2, 5])
+def test_the_fence_waits_for_reads_and_for_nothing_else(opcode):
+    blocks = SendBlocks(reads=4)
+    blocks.post(SEND, work=0)
+    blocks.post(opcode | FENCE, work=1)
+    assert len(blocks.sent) == 2
+    blocks = SendBlocks(reads=4)
+    for work, posted in enumerate((READ, READ, opcode | FENCE, SEND)):
+        blocks.post(posted, work=work)
+    assert len(blocks.sent) == 2
+    blocks.come(0, 0xFFFFFE)
+    assert (len(blocks.sent), blocks.statuses) == (2, [(0, SUCCESS)])
+    blocks.come(1, 0xFFFFFF)
+    assert ([words[2] >> 24 for words in blocks.sent[3:]], blocks["SQ_UNDER_WAY"]) == ([4], 2)
+
+
+def test_an_acknowledgement_behind_a_read_whose_data_are_lost_asks_again_once_then_time_does():
+    blocks = SendBlocks(timeout=3, reads=2)
+    for work, opcode in enumerate((SEND, READ, SEND, WRITE)):
+        blocks.post(opcode, work=work)
+    blocks.answer(ACK, 0)
+    # what is before the READ is acknowledged, and it goes again with what is behind it
+    assert blocks.statuses == [(0, SUCCESS)]
+    assert psns(blocks) == [0xFFFFFE, 0xFFFFFF, 0, 1, 0xFFFFFF, 0, 1]
+    assert blocks.sent[1:4] == blocks.sent[4:]
+    blocks.answer(ACK, 1)
+    assert (len(blocks.sent), blocks["SQ_TRIES"]) == (7, 1)
+    blocks.time = blocks["SQ_DEADLINE"]
+    blocks.turn()
+    assert (len(blocks.sent), blocks["SQ_TRIES"]) == (10, 2)
+    blocks.come(1, 0xFFFFFF)
+    blocks.answer(ACK, 1)
+    assert [work for work, _ in blocks.statuses] == [0, 1, 2, 3]
+
+
+def test_data_that_have_come_before_their_read_goes_again_have_not_come():
+    """The answer to the request before it, while the queue pair rests; the peer answers once more."""
+    blocks = SendBlocks(reads=2)
+    blocks.post(SEND, work=0)
+    blocks.post(READ, work=1)
+    blocks.answer(RNR | 5, 0xFFFFFE)
+    blocks.come(1, 0xFFFFFF)
+    assert (blocks.statuses, blocks["SQ_PHASE"]) == ([], RESTING)
+    blocks.time = blocks["SQ_DEADLINE"]
+    blocks.turn()
+    blocks.answer(ACK, 0xFFFFFE)
+    assert (blocks.statuses, len(blocks.sent)) == ([(0, SUCCESS)], 4)
+    blocks.come(1, 0xFFFFFF)
+    assert blocks.statuses == [(0, SUCCESS), (1, SUCCESS)]
+
+
+def test_data_of_a_read_acknowledge_what_went_before_it():
+    blocks = SendBlocks()
+    for work, opcode in enumerate((SEND, WRITE, READ)):
+        blocks.post(opcode, work=work)
+    blocks.come(2, 0)
+    assert [work for work, _ in blocks.statuses] == [0, 1, 2]
+
+
+def test_a_refusal_behind_a_read_whose_data_have_come_ends_the_queue_pair():
+    blocks = SendBlocks(reads=2)
+    for work in range(3):
+        blocks.post(READ, work=work)
+    blocks.come(0, 0xFFFFFE)
+    blocks.answer(0x62, 0xFFFFFF)
+    assert blocks.statuses == [(0, SUCCESS), (1, 10), (2, FLUSHED)]
 
 
 def test_an_answer_is_heeded_once():
@@ -322,18 +424,14 @@ def test_a_refusal_of_the_second_leaves_the_first_and_flushes_the_third():
     assert (blocks["SQ_PHASE"], blocks["SQ_UNDER_WAY"]) == (BROKEN, 0)
 
 
-@pytest.mark.parametrize("opcode", [READ, 9], ids=["READ", "no operation"])
-def test_what_goes_alone_waits_until_nothing_is_under_way_and_holds_up_what_is_behind(opcode):
-    blocks = SendBlocks()
-    for work, what in enumerate((SEND, SEND, opcode, SEND), 1):
+def test_what_goes_alone_waits_until_nothing_is_under_way_and_holds_up_what_is_behind():
+    blocks = SendBlocks(reads=4)
+    for work, what in enumerate((SEND, READ, 9, SEND), 1):
         blocks.post(what, work=work)
     assert (len(blocks.sent), blocks.completions) == (2, [])
     blocks.answer(ACK, 0xFFFFFE)
     assert (len(blocks.sent), blocks.statuses) == (2, [(1, SUCCESS)])
-    blocks.answer(ACK, 0xFFFFFF)
-    if opcode == READ:
-        assert ([words[2] >> 24 for words in blocks.sent], len(blocks.completions)) == ([4, 4, 12], 2)
-        blocks.answer(ALL_CAME, 0)
+    blocks.come(1, 0xFFFFFF)
     assert [work for work, _ in blocks.statuses] == [1, 2, 3]
     assert (blocks.sent[-1][2] >> 24, blocks["SQ_UNDER_WAY"]) == (4, 1)
 

@@ -23,6 +23,8 @@ MTUS = (256, 512, 1024, 2048, 4096)
 MOST_BYTES = 16_384
 MOST_TOGETHER = 16
 """Places of a send queue."""
+READS = 4
+"""Of the gates, under way at most."""
 SHORT_BYTES = 256
 """Of a SEND, at most."""
 VIS, QP, PD, LID = 4, 2, 7, 5
@@ -173,7 +175,9 @@ class _Adapters:
         await host.start(context)
         lids = LID, self.peer.lid
         self.qp = self.peer.connect(LID, QP, PSNS, self.mtu)
-        await host.connect(context, QP, pd=PD, peer=self.qp.number, lids=lids, psns=PSNS, mtu=self.mtu)
+        await host.connect(
+            context, QP, pd=PD, peer=self.qp.number, lids=lids, psns=PSNS, mtu=self.mtu, reads=READS
+        )
         self.region = region = host.region(VA, 2 * MOST_BYTES, PD, ALL_RIGHTS)
         self.begin = self.bench.clock
         for name, opcode, length in (
@@ -188,11 +192,11 @@ class _Adapters:
             await self._answer(context, name, opcode, length, region, end)
 
     async def _ask(self, context: Any, name: str, opcode: int, length: int, region: Region, end: Any) -> None:
-        """Messages that the gates ask for, in two pieces each; of READs one."""
+        """Messages that the gates ask for, in two pieces each."""
         data = random.Random(name).randbytes(length)
         half = length // 2
         reads = name == "RDMA READ"
-        count = 1 if reads else self.together
+        count = self.together
         if reads:
             end.memory[:length] = data
         else:

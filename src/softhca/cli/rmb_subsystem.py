@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--size", type=int, default=4096, metavar="N", help="bytes of RDMA (4096)")
     parser.add_argument(
         "--together", type=int, default=1, metavar="N",
-        help="SENDs and WRITEs of the gates that are posted at once (1)",
+        help="messages of each kind that the gates post at once (1)",
     )  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="FILE", help="write the packets of both sides")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw what each part is at")

@@ -28,7 +28,8 @@ _TASKS: Mapping[int, Mapping[str, str]] = {
     RECEIVE: {
         "next": TURN, "packet": HEADERS, "in_order": PLACE, "leave": END, "read": READ, "unfit": END,
         "answers": NEWS, "respond": READ, "drain": CALLER, "answer": ANSWER, "room": CALLER, "aeth": ANSWER,
-        "one_more": CALLER, "complete": COMPLETE, "immediate": CALLER, "scatter": PAYLOAD, "allowed": CALLER,
+        "one_more": CALLER, "complete": COMPLETE, "immediate": CALLER, "span": CALLER,
+        "scatter": PAYLOAD, "allowed": CALLER,
     },
 }  # fmt: skip
 """From which label on, in the order of addresses, an engine is at what."""

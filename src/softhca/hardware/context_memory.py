@@ -30,11 +30,13 @@ _SEND_WORDS = (
     "BASE", "HEAD", "MASK", "PSN", "PD", "CQ", "BASE_HIGH", "PEER", "LINK", "SOURCE", "PKEY", "MTU", "SENT",
     "PHASE", "FIRST", "LAST", "LENGTH", "SEEN", "TRIES", "TIMEOUT", "DEADLINE",
     "UNDER_WAY", "LAST_0", "LAST_1", "LAST_2", "LAST_3",
+    "LENGTH_0", "LENGTH_1", "LENGTH_2", "LENGTH_3", "READS",
 )  # fmt: skip
 _RECEIVE_WORDS = (
     "PSN", "BASE", "PD", "HEAD", "MASK", "CQ", "BASE_HIGH", "STATE", "VA", "VA_HIGH", "KEY", "LEFT", "MSN",
     "ANSWER_PSN", "ANSWER", "READ_VA", "READ_VA_HIGH", "READ_KEY", "READ_LEFT", "READ_PSN", "READ_STATE",
     "FILLED", "NEXT", "SAVED", "SAVED_PSN", "SAVED_FLAGS", "SAVED_PAD", "IMMEDIATE", "TOTAL",
+    "RECEIVED",
 )  # fmt: skip
 WORDS = {
     **{f"SQ_{name}": word for word, name in enumerate(_SEND_WORDS)},

@@ -17,6 +17,8 @@ from softhca.hardware.translation import ENTRY_BYTES, KEY_ENTRIES
 
 SEND_MESSAGE, SEND_IMMEDIATE, WRITE_MESSAGE, READ_MESSAGE, WRITE_IMMEDIATE, BIND = 1, 2, 3, 4, 5, 8
 """Opcodes of send descriptors."""
+FENCE = 1 << 8
+"""Beside them."""
 SLOT_BYTES, SEGMENTS_AT, SEGMENTS = 128, 64, 4
 PAGE_BYTES = 4096
 TABLE, TABLE_ENTRIES = 0x10000, 512
@@ -197,14 +199,16 @@ class MessageHost:
     async def connect(
         self, context: Any, qp: int, *, pd: int, peer: int, lids: tuple[int, int], psns: tuple[int, int],
         mtu: int = 256, pkey: int = 0xFFFF, timeout: int = 0,
+        reads: int = 1,
     ) -> None:  # fmt: skip
         """Let a queue pair talk to ``peer``: ``lids`` and ``psns`` are the own ones and the peer's; an answer
-        may take 4.096 µs · 2^``timeout`` (0: as long as it likes)."""
+        may take 4.096 µs · 2^``timeout`` (0: as long as it likes).  So many ``reads`` may be under way as the
+        peer answers at a time, four at most and one always."""
         bench = self.bench
         await bench.set_context(
             context, qp, SQ_BASE=self._ring(SEND, qp), SQ_MASK=(1 << LOG_PLACES) - 1, SQ_PD=pd,
             SQ_PSN=psns[0], SQ_PEER=peer, SQ_LINK=LINK | lids[1],
-            SQ_SOURCE=lids[0], SQ_PKEY=pkey, SQ_MTU=mtu, SQ_TIMEOUT=timeout,
+            SQ_SOURCE=lids[0], SQ_PKEY=pkey, SQ_MTU=mtu, SQ_TIMEOUT=timeout, SQ_READS=reads,
             RQ_BASE=self._ring(RECEIVE, qp), RQ_MASK=(1 << LOG_PLACES) - 1, RQ_PD=pd, RQ_PSN=psns[1],
         )  # fmt: skip
         await bench.place_domain(context, qp, pd)
@@ -216,11 +220,11 @@ class MessageHost:
 
     async def post_send(
         self, context: Any, qp: int, opcode: int, pieces: tuple[Piece, ...], *, work: int = 0,
-        va: int = 0, key: int = 0, immediate: int = 0,
+        va: int = 0, key: int = 0, immediate: int = 0, fence: bool = False,
     ) -> None:  # fmt: skip
         """A message of at most `SEGMENTS` pieces, of RDMA to or from ``va`` by the peer's ``key``; with
-        ``immediate`` data where the opcode has them."""
-        words = (opcode, work, immediate, key, va & 0xFFFFFFFF, va >> 32)
+        ``immediate`` data where the opcode has them; with the ``fence`` it waits for all READs before it."""
+        words = (opcode | (FENCE if fence else 0), work, immediate, key, va & 0xFFFFFFFF, va >> 32)
         await self._post(context, SEND, qp, words, pieces)
 
     async def post_receive(self, context: Any, qp: int, pieces: tuple[Piece, ...], *, work: int = 0) -> None:

@@ -12,7 +12,7 @@ from softhca.wire.burst import Burst
 from softhca.wire.framing import NATIVE
 from softhca.wire.route import Route
 
-HOST_BYTES = 0x118000
+HOST_BYTES = 0x120000
 """Of the gates' host."""
 
 

@@ -20,6 +20,8 @@ STEP_CLOCKS, MOST_CLOCKS, QUIET_CLOCKS = 64, 4_000_000, 64
 MOST_EVENTS, LIMIT_NS = 50_000, 5_000_000_000
 MESSAGES_QP, REFUSAL_QP, WITHDRAWAL_QP = 1, 2, 3
 TIMEOUT, RETRIES, RNR_FOREVER, RNR_TIMER = 5, 7, 7, 1
+READS = 3
+"""Of each side, under way at most."""
 
 
 class GatesSetting:
@@ -57,7 +59,7 @@ class GatesSetting:
         await self.gates.start(context)
         for qp in self.talks:
             await self._connect(context, qp)
-        await self.gates.connect(context, Withdrawal.OWNER_QP, 0, 0, (0, 0), 0)
+        await self.gates.connect(context, Withdrawal.OWNER_QP, 0, 0, (0, 0), 0, 1)
         for talk in self.talks.values():
             await talk.begin(context)
         while not all(talk.finished for talk in self.talks.values()):
@@ -87,14 +89,14 @@ class GatesSetting:
     async def _connect(self, context: Any, qp: int) -> None:
         psns, lid = self._psns[qp], self._peer.engine.port.lid
         number = self.software.new_queue_pair(qp)
-        how = Reliability(TIMEOUT, RETRIES, RNR_FOREVER, RNR_TIMER, 1, 1)
+        how = Reliability(TIMEOUT, RETRIES, RNR_FOREVER, RNR_TIMER, READS, READS)
         self.software.connect(qp, self.node.lid, psns, how)
-        await self.gates.connect(context, qp, number, lid, psns, TIMEOUT)
+        await self.gates.connect(context, qp, number, lid, psns, TIMEOUT, READS)
         ends = (self.node.number, qp), (self._peer.number, number)
         for one, peer, own, theirs in ((*ends, *psns), (*ends[::-1], *psns[::-1])):
             terms = Terms(
                 f"queue pair {one[1]} of adapter {one[0]}", own, theirs, MTU_BYTES, TIMEOUT, RETRIES,
-                RNR_FOREVER, RNR_TIMER, strict=False,
+                RNR_FOREVER, RNR_TIMER, READS, strict=False,
             )  # fmt: skip
             # the gates' engines come to a packet when they have done with those before it
             self.world.wire.connect(one, peer, RC, terms, prompt=one[0] != self.node.number)

@@ -24,13 +24,14 @@ from softhca.simulation.node import Node
 from softhca.simulation.oracle import UNTOUCHED
 
 MTU_BYTES, MTU_CODE = 256, 1
-ROOM_BYTES = 16_384
+ROOM_BYTES = 32_768
 PD, OTHER_PD = 7, 8
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
 EVERY = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
 OPENED, FOREIGN, CLOSED = "open", "foreign", "closed"
 """Registrations."""
-SIGNALED = 2
+FENCE, SIGNALED = 1, 2
+"""Of the software's requests, as verbs have them."""
 DEPTH = 16
 GATES_OPCODES = {
     SEND: SEND_MESSAGE, SEND_IMM: SEND_IMMEDIATE, WRITE: WRITE_MESSAGE, WRITE_IMM: WRITE_IMMEDIATE,
@@ -63,6 +64,7 @@ class Wanted(NamedTuple):
     length: int
     there: Place = Place(0, 0)
     immediate: int = 0
+    fence: bool = False
 
 
 class Side(Protocol):
@@ -119,12 +121,13 @@ class GatesSide:
             self.host.write_bytes(region, 0, bytes(self.image))
 
     async def connect(
-        self, context: Any, qp: int, peer: int, lid: int, psns: tuple[int, int], timeout: int
-    ) -> None:
+        self, context: Any, qp: int, peer: int, lid: int, psns: tuple[int, int], timeout: int,
+        reads: int,
+    ) -> None:  # fmt: skip
         """A queue pair that talks to ``peer``."""
         await self.host.connect(
             context, qp, pd=PD, peer=peer, lids=(self.node.lid, lid), psns=psns, mtu=MTU_BYTES,
-            timeout=timeout,
+            timeout=timeout, reads=reads,
         )  # fmt: skip
 
     def place(self, offset: int, registration: str = OPENED) -> Place:
@@ -150,7 +153,7 @@ class GatesSide:
         pieces = region.piece(wanted.here, half), region.piece(wanted.here + half, wanted.length - half)
         await self.host.post_send(
             context, qp, GATES_OPCODES[wanted.kind], pieces, work=wanted.work, va=wanted.there.va,
-            key=wanted.there.key, immediate=wanted.immediate,
+            key=wanted.there.key, immediate=wanted.immediate, fence=wanted.fence,
         )  # fmt: skip
 
     async def receive(self, context: Any, qp: int, work: int, offset: int, length: int) -> None:
@@ -208,8 +211,9 @@ class SoftwareSide:
         return all(self.memories[name].count(UNTOUCHED) == ROOM_BYTES for name in (CLOSED, FOREIGN))
 
     async def ask(self, context: Any, qp: int, wanted: Wanted) -> None:
+        flags = SIGNALED | FENCE * wanted.fence
         self.qps[qp].post_send(
-            OPCODES[wanted.kind], SIGNALED, wanted.immediate, wanted.work, wanted.there.va, wanted.there.key,
+            OPCODES[wanted.kind], flags, wanted.immediate, wanted.work, wanted.there.va, wanted.there.key,
             0, 0, 0, 0, 0, [self._element(wanted.here, wanted.length)], None,
         )  # fmt: skip
         self.qps[qp].ring()

@@ -41,8 +41,10 @@ TALK_KINDS = (SEND, SEND_IMM, WRITE, WRITE_IMM, READ)
 IMMEDIATE = frozenset({SEND_IMM, WRITE_IMM})
 TAKING = IMMEDIATE | {SEND}
 ABSENT_KEY = 0x5A5A5A
-TOGETHER = 2
-"""Messages that each side has under way."""
+TOGETHER = 4
+"""Messages that each side has under way: all that the gates can have."""
+FENCED = 0.2
+"""So many wait for the READs before them."""
 SHORT_BYTES = 64
 """A receive that is shorter than what comes."""
 
@@ -133,7 +135,8 @@ class Messages(Talk):
         source.fill(there if kind == READ else here, data)
         target.fill(here if kind == READ else there, bytes(length))
         immediate = dice.getrandbits(32) if kind in IMMEDIATE else 0
-        wanted = Wanted(kind, self.asked[side.name], here, length, peer.place(there), immediate)
+        wanted = Wanted(kind, self.asked[side.name], here, length, peer.place(there), immediate,
+                        dice.random() < FENCED)  # fmt: skip
         missing = {"request", "receive"} if kind in TAKING else {"request"}
         self._under_way[side.name][wanted.work] = Message(wanted, data, there, slot, missing)
         if kind in TAKING:

@@ -16,6 +16,7 @@ from softhca.testing.ends import ALL_RIGHTS, End
 from softhca.testing.network import Network
 
 MTU_CODES = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
+LARGEST_MTU = 4096
 
 
 class NativePeer:
@@ -24,7 +25,7 @@ class NativePeer:
 
     def __init__(self, send: Callable[[bytes], object], memory_bytes: int = 1 << 16) -> None:
         self.network = Network(link="native")
-        self.end = End(self.network.add(), memory_bytes)
+        self.end = End(self.network.add(active_mtu=MTU_CODES[LARGEST_MTU]), memory_bytes)
         self._send = send
         self.network.tamper = self._sent
 

@@ -527,7 +527,7 @@ SCENARIOS = {
         ),
         Scenario(
             "gates", "an adapter in gates and a software adapter: messages both ways, a refused request, a "
-            "key that is withdrawn while it is used", RC, (), adapters=1, pairs=0, operations=2,
+            "key that is withdrawn while it is used", RC, (), adapters=1, pairs=0, operations=4,
             largest_bytes=400, link="native", gates=True, modules=("amaranth",), extra="hardware",
         ),
     )

@@ -35,7 +35,7 @@
         .set    NAK_INVALID, 0x61
         .set    NAK_ACCESS, 0x62
         .set    NAK_LOCAL, 0x63
-        .set    ALL_CAME, 0x40          ; tell the SQ's engine: what its READ asked for has come
+        .set    ALL_CAME, 0x40          ; tell the SQ's engine: what a READ asked for has come
         .set    OWN_FAULT, 0x7F         ; or could not be written here
 
         .set    SQ_HEAD, 1              ; words of the context: the SQ's
@@ -48,9 +48,9 @@
         .set    PKEY, 10
         .set    MTU, 11
         .set    PHASE, 13
-        .set    FIRST, 14
-        .set    LAST, 15
-        .set    LENGTH, 16
+        .set    LASTS, 22               ; what is under way: of a READ bit 31, the last PSN, and bit 30, which differs
+                                        ; from RECEIVED's bit until its data have come
+        .set    LENGTHS, 26             ; its bytes
         .set    PSN, 32                 ; and the RQ's: the PSN that is expected
         .set    BASE, 33
         .set    DOMAIN, 34
@@ -72,18 +72,21 @@
         .set    READ_LEFT, 50
         .set    READ_PSN, 51
         .set    READ_STATE, 52          ; 0: none; 1: nothing of it has gone; 2: it goes on
-        .set    FILLED, 53              ; of our own READ: bytes that came, and the PSN that comes next
-        .set    NEXT, 54
+        .set    FILLED, 53              ; of our own oldest READ: bytes that came, and the PSN that comes next, with
+        .set    NEXT, 54                ; bit 31 where it has begun
         .set    SAVED, 55               ; four words: the packet that waits while a READ is answered
 
         .set    IMMEDIATE, 59           ; that came, and all bytes of the RDMA WRITE
         .set    TOTAL, 60
+        .set    RECEIVED, 61            ; a bit for each of LASTS
         .set    WITH_IMMEDIATE, 0x40000000 ; in the flags
         .set    HAS_IMMEDIATE, 0x80     ; in a completion's status
         .set    IN_SEND, 1              ; states
         .set    IN_WRITE, 2
         .set    BROKEN, 3
-        .set    READING, 4              ; a phase of the SQ's
+        .set    WINDOW, 4               ; messages under way, at most
+        .set    BEGUN, 0x80000000
+        .set    IS_READ, 31
 
         .name   word, r0
         .name   opcode, r1
@@ -430,21 +433,10 @@ read:   cmp     skip, 0
         call    permitted
         jump.nz refuse
         call    one_more
+        call    span
         move    flags, psn
-        move    word, MTU
-        call    look
         add     flags, 1
-        cmp     CONTEXT_DATA, length
-        jump.c  counted
-        sub     length, 1               ; a path MTU is a power of two
-        move    want, CONTEXT_DATA
-halve:  ror     length, 1
-        and     length, 0x7FFFFFFF
-        ror     want, 1
-        cmp     want, 1
-        jump.nz halve
         add     flags, length
-counted:
         and     flags, 0x00FFFFFF
         move    word, PSN
         call    look
@@ -537,35 +529,75 @@ answers:
         move    word, PHASE
         call    look
         move    word, CONTEXT_DATA
-        cmp     word, READING
-        jump.nz drop
-        move    word, FIRST
-        call    look
-        move    word, NEXT
-        cmp     psn, CONTEXT_DATA
-        jump.nz expected
-        call    look
-        move    CONTEXT_DATA, psn
-        move    word, FILLED
-        call    look
-        move    CONTEXT_DATA, 0
-        move    word, NEXT
-expected:
-        call    look
+        cmp     word, BROKEN
+        jump.z  drop
         move    verdict, DUPLICATE
-        cmp     psn, CONTEXT_DATA
-        jump.nz drop
-        move    word, LAST
+
+; whose are they?  Of the oldest READ whose data have not come
+        move    word, SQ_HEAD
+        call    look
+        move    skip, CONTEXT_DATA
+        move    want, WINDOW
+seeks:  move    kind, skip
+        and     kind, 3
+        move    word, LASTS
+        add     word, kind
+        call    look
+        move    va, CONTEXT_DATA
+        bit     va, IS_READ
+        jump.z  other
+        move    word, RECEIVED
         call    look
         move    word, CONTEXT_DATA
+        ror     word, kind
+        ror     word, 2
+        xor     word, va
+        bit     word, 30
+        jump.nz found
+other:  add     skip, 1
+        sub     want, 1
+        jump.nz seeks
+        jump    drop
+found:  move    word, va                ; not behind its last one
         sub     word, psn
         bit     word, 23
         jump.nz drop
+        cmp     opcode, 13
+        jump.z  first
+        cmp     opcode, 16
+        jump.z  first
+        move    word, NEXT
+        call    look
+        move    word, psn
+        or      word, BEGUN
+        cmp     word, CONTEXT_DATA
+        jump.nz drop
+        jump    placed_read
+first:  move    word, LENGTHS
+        add     word, kind
+        call    look
+        move    length, CONTEXT_DATA
+        call    span
+        move    word, va
+        sub     word, length
+        xor     word, psn
+        and     word, 0x00FFFFFF
+        jump.nz drop
+        move    word, NEXT
+        call    look
+        move    CONTEXT_DATA, psn
+        or      CONTEXT_DATA, BEGUN
+        move    word, FILLED
+        call    look
+        move    CONTEXT_DATA, 0
+placed_read:
         cmp     opcode, 14
         jump.z  bare
         move    RX_POP, 1               ; its AETH
 bare:   call    measure
         jump.nz drop
+        move    flags, kind
+        move    va_high, skip
         move    word, FILLED
         call    look
         move    skip, CONTEXT_DATA
@@ -589,14 +621,24 @@ bare:   call    measure
         move    word, psn
         add     word, 1
         and     word, 0x00FFFFFF
+        or      word, BEGUN
         move    CONTEXT_DATA, word
         move    verdict, 0
         cmp     opcode, 15
         jump.nc taken
-        move    word, LENGTH            ; all that was asked for?
+        move    word, LENGTHS           ; all that was asked for?
+        add     word, flags
         call    look
         cmp     length, CONTEXT_DATA
         jump.nz fault
+        move    word, NEXT
+        call    look
+        move    CONTEXT_DATA, 0
+        move    length, 1
+        shl     length, flags
+        move    word, RECEIVED
+        call    look
+        xor     CONTEXT_DATA, length
         move    length, ALL_CAME
         jump    tells
 fault:  move    verdict, LOCAL
@@ -954,6 +996,22 @@ reth:   move    va_high, RX_WORD
         move    RX_POP, 1
         return
 
+; how many packets more than one a READ of ``length`` bytes takes; a path MTU is a power of two
+span:   move    word, MTU
+        call    look
+        cmp     CONTEXT_DATA, length
+        jump.c  single
+        sub     length, 1
+        move    want, CONTEXT_DATA
+halve:  ror     length, 1
+        and     length, 0x7FFFFFFF
+        ror     want, 1
+        cmp     want, 1
+        jump.nz halve
+        return
+single: move    length, 0
+        return
+
 ; the key is under way, in place ``chunk`` of the queue pair's row
 enter:  call    own_row
         move    word, key
@@ -969,8 +1027,8 @@ own_row:
         move    RQ_KEY_ADDRESS, word
         return
 
-; the descriptor at the head of the queue at word ``key`` of the context: 0 the SQ's, BASE the RQ's, whose words
-; lie otherwise; Z: it is there
+; the descriptor at the head of the RQ (``key`` is BASE) or number ``va_high`` of the SQ (0), whose words of the
+; context lie otherwise; Z: it is there
 descriptor:
         cmp     key, 0
         jump.z  ours
@@ -985,9 +1043,7 @@ descriptor:
 ours:   move    word, SQ_MASK
         call    look
         move    va, CONTEXT_DATA
-        move    word, SQ_HEAD
-        call    look
-        and     va, CONTEXT_DATA
+        and     va, va_high
         move    word, SQ_BASE_HIGH
 placed: call    look
         move    HOST_ADDRESS_HIGH, CONTEXT_DATA

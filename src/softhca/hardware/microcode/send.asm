@@ -1,12 +1,13 @@
 ; The send queue's engine: a queue pair's turn sends one packet of its message, looks what the peer answered, or
 ; binds a window (figure 11).  What would have to wait gives its turn back and asks for another one: room in the
-; send FIFO, the peer's answer, the end of another search.  Of a queue pair up to four messages are under way: SENDs
-; and RDMA WRITEs that have gone and that the peer has not acknowledged.  A READ, a bind and what cannot go wait until
-; none is.
+; send FIFO, the peer's answer, the end of another search.  Of a queue pair up to four messages are under way: they
+; have gone, and the peer has neither acknowledged them nor, of a READ, sent all that was asked for.  A READ waits where
+; as many are under way as may be, a message with the fence while one is; a bind and what cannot go wait until nothing is
+; under way.
 ;
 ; A descriptor has 128 bytes.  Words 0: bits 7..0 the opcode (1 SEND, 3 RDMA WRITE, 4 RDMA READ, 8 bind; 2 SEND, 5
-; RDMA WRITE with immediate data, which are word 2); 1: the work request; of RDMA 3: R_Key, 4, 5: remote address, lower and upper word; 16 … 31: four segments of address
-; (lower, upper word), key and length.
+; RDMA WRITE with immediate data, which are word 2), bit 8: the fence; 1: the work request; of RDMA 3: R_Key, 4, 5:
+; remote address, lower and upper word; 16 … 31: four segments of address (lower, upper word), key and length.
 ; Of a bind 2: bit 0: invalidate the window, otherwise move it; 3: its key; of a move 4, 5: the new entry, lower and
 ; upper word (its domain is the queue pair's, whatever is said).
 
@@ -55,17 +56,22 @@
         .set    TIMEOUT, 19             ; of an answer: 4.096 µs · 2^n, 0: none
         .set    DEADLINE, 20
         .set    UNDER_WAY, 21           ; messages that have gone and are not acknowledged; HEAD is the oldest one
-        .set    LASTS, 22               ; four words: the PSN that each of them ends with, by descriptor
+        .set    LASTS, 22               ; four words: the PSN that each of them ends with, by descriptor; of a READ
+                                        ; with bit 31, and bit 30: its data have come where RECEIVED's bit is the same
+        .set    LENGTHS, 26             ; four words: bytes of a READ
+        .set    READS, 30               ; READs under way, at most; one goes always
+        .set    RECEIVED, 61            ; the RQ's engine turns a READ's bit when its data have come
         .set    ANSWER_PSN, 45          ; the RQ's engine tells: a PSN, bits 31..24 the count's lowest
         .set    ANSWER, 46              ; bits 7..0 the syndrome, above them a count
 
         .set    IDLE, 0                 ; phases: no message is begun
         .set    SENDING, 1              ; one is, behind those under way
         .set    BROKEN, 3
-        .set    READING, 4              ; waits for the answer to an RDMA READ
         .set    RESTING, 5              ; no receive was posted: again later
         .set    LATER, 0x40000000
-        .set    REPLIES, 0xE0           ; of a syndrome: 0 acknowledged, 0x20 not ready, 0x40 what came is all
+        .set    REPLIES, 0xE0           ; of a syndrome: 0 acknowledged, 0x20 not ready, 0x40 a READ's data have come
+        .set    FENCE, 8                ; bits
+        .set    IS_READ, 31
 
         .name   word, r0
         .name   qp, r1
@@ -79,6 +85,7 @@
         .name   low, r7
         .name   high, r8
         .name   pd, r9
+        .name   oldest, r9              ; the last PSN of the oldest message, and what else its word says
         .name   place, r10              ; of the window's entry in host memory, bits 31..0
         .name   moved, r11
         .name   va, r5                  ; of a message
@@ -126,9 +133,14 @@ start:  cmp     under, WINDOW
         jump.nz unread
         call    take
         move    opcode, word
-        and     opcode, 0xFF
         call    take
         move    work, word
+        bit     opcode, FENCE
+        jump.z  unfenced
+        call    reads
+        jump.nz dormant
+unfenced:
+        and     opcode, 0xFF
         cmp     opcode, SEND
         jump.z  begin
         cmp     opcode, WRITE
@@ -137,10 +149,17 @@ start:  cmp     under, WINDOW
         jump.z  begin
         cmp     opcode, WRITE_IMMEDIATE
         jump.z  begin
-        cmp     under, 0
-        jump.nz dormant
         cmp     opcode, READ
+        jump.nz alone
+        call    reads
         jump.z  begin
+        move    word, READS
+        call    look
+        cmp     low, CONTEXT_DATA
+        jump.nc begin
+        jump    dormant
+alone:  cmp     under, 0
+        jump.nz dormant
         cmp     phase, IDLE             ; it was one of these when it went
         jump.nz unlike
 
@@ -183,8 +202,6 @@ later:  bit     WAKE, 0
 
 ; nothing more to send: a turn comes with an answer, or in time
 dormant:
-        cmp     phase, READING
-        jump.z  waits
         cmp     under, 0
         jump.z  over
 waits:  move    word, TIMEOUT
@@ -240,7 +257,8 @@ begun:  move    word, SENT
         move    CONTEXT_DATA, SENDING
         jump    packet
 
-; A message is under way: has the peer answered?
+; A message is under way: has the peer answered?  Whether a READ's data have come is looked at behind the answer,
+; which the RQ's engine tells after that.
 going_on:
         move    word, ANSWER
         call    look
@@ -248,7 +266,18 @@ going_on:
         move    word, ANSWER_PSN
         call    look
         move    low, CONTEXT_DATA
-        move    word, SEEN
+        cmp     under, 0
+        jump.z  heard
+        move    chunk, 0
+        call    last_of
+        move    oldest, CONTEXT_DATA
+        bit     oldest, IS_READ
+        jump.z  heard
+        call    received
+        xor     word, oldest
+        bit     word, 30
+        jump.z  acknowledged
+heard:  move    word, SEEN
         call    look
         cmp     status, CONTEXT_DATA
         jump.z  no_news
@@ -271,9 +300,7 @@ going_on:
         jump.nc foreign                 ; of nothing that has gone
         cmp     under, 0
         jump.z  newest
-        move    chunk, 0
-        call    last_of
-        move    chunk, CONTEXT_DATA
+        move    chunk, oldest
         sub     chunk, length
         and     chunk, 0x00FFFFFF
         move    word, status            ; does the oldest message end before it?
@@ -281,7 +308,17 @@ going_on:
         jump.nz before
         add     low, 1                  ; or with it: it is acknowledged
 before: cmp     chunk, low
-        jump.nc acknowledged
+        jump.c  newest
+        bit     oldest, IS_READ
+        jump.z  acknowledged
+        move    word, SEEN              ; data of a READ that is before it have got lost: again, the first time at
+        call    look                    ; once, then in time
+        move    CONTEXT_DATA, status
+        move    word, TRIES
+        call    look
+        cmp     CONTEXT_DATA, 0
+        jump.z  repeat
+        jump    no_news
 newest: move    word, SEEN
         call    look
         move    CONTEXT_DATA, status
@@ -291,7 +328,7 @@ newest: move    word, SEEN
         cmp     word, 0x20
         jump.z  rest                    ; no receive was posted: again later
         cmp     word, 0x40
-        jump.z  arrived
+        jump.z  no_news                 ; not of the oldest one
         and     status, 0x1F
         jump.z  repeat                  ; a packet was lost: again, so often
         cmp     status, 0x1F            ; here, not at the peer's
@@ -305,26 +342,15 @@ foreign:
         call    look
         move    CONTEXT_DATA, status
         jump    no_news
-arrived:
-        cmp     va, low
-        jump.nz no_news
-        cmp     phase, READING
-        jump.nz no_news
-        move    status, SUCCESS
 
-; The oldest message is over, and with it the queue pair or a READ, behind which nothing has gone.
+; The oldest message has failed, and with it the queue pair.
 finish: move    word, UNDER_WAY
         call    look
         move    CONTEXT_DATA, 0
-        move    low, 0
-        cmp     status, SUCCESS
-        move.nz low, BROKEN
         move    word, PHASE
         call    look
-        move    CONTEXT_DATA, low
-        cmp     phase, READING          ; the RQ's engine may be in an answer that comes twice or late, and what it
-        jump.nz named                   ; writes must not go where the next descriptor says: its packet ends first
-        move    chunk, RX_PROGRESS
+        move    CONTEXT_DATA, BROKEN
+        move    chunk, RX_PROGRESS      ; the RQ's engine may be in a READ's data, which go nowhere afterwards
         bit     chunk, 0
         jump.z  named
 quits:  cmp     chunk, RX_PROGRESS
@@ -334,7 +360,7 @@ quits:  cmp     chunk, RX_PROGRESS
 ; The oldest message has succeeded; what the peer has answered is looked at again in the next turn, which comes
 ; because there is more to do, or is of no interest.  The next one has its whole time.
 acknowledged:
-        add     length, chunk
+        move    length, oldest
         add     length, 1
         and     length, 0x00FFFFFF
         move    word, FIRST
@@ -379,11 +405,8 @@ even:   ror     length, 1
 no_news:
         cmp     phase, RESTING
         jump.z  running
-        cmp     phase, READING
-        jump.z  awaited
         cmp     under, 0
         jump.z  packet                  ; in the middle of the first one
-awaited:
         move    word, TIMEOUT
         call    look
         cmp     CONTEXT_DATA, 0
@@ -422,8 +445,6 @@ going:  cmp     phase, RESTING
         jump.z  asleep
         cmp     phase, IDLE
         jump.z  start
-        cmp     phase, READING
-        jump.z  waits
 
 ; One packet.  Is there room for a long one?
 packet: move    word, MTU
@@ -659,7 +680,7 @@ gathered:
         move    CONTEXT_DATA, want
         bit     flags, 0
         jump.z  more
-        move    word, UNDER_WAY
+booked: move    word, UNDER_WAY
         call    look
         move    chunk, CONTEXT_DATA
         move    under, chunk
@@ -669,8 +690,10 @@ gathered:
         move    word, UNDER_WAY
         call    look
         move    CONTEXT_DATA, under
-        move    phase, IDLE
-        call    gone
+        move    word, PHASE
+        call    look
+        move    CONTEXT_DATA, IDLE
+        call    finished
         cmp     under, 1                ; the oldest one's time begins
         jump.nz next
         call    in_time
@@ -683,10 +706,6 @@ next:   cmp     under, WINDOW
 more:   call    finished
         jump    later
 
-; the message has gone whole: the phase is ``phase``
-gone:   move    word, PHASE
-        call    look
-        move    CONTEXT_DATA, phase
 finished:
         move    word, FINISH
         jump    order
@@ -718,10 +737,22 @@ numbered:
         move    word, LAST
         call    look
         move    CONTEXT_DATA, low
-        move    phase, READING
-        call    gone
-        call    in_time
-        jump    waits
+        move    word, UNDER_WAY
+        call    look
+        move    chunk, CONTEXT_DATA
+        call    last_of
+        move    word, LENGTH
+        call    look
+        move    length, CONTEXT_DATA
+        move    word, LENGTHS
+        add     word, chunk
+        call    look
+        move    CONTEXT_DATA, length
+        call    received                ; not yet
+        and     word, 0x40000000
+        xor     word, 0xC0000000
+        or      low, word
+        jump    booked
 
 ; its turn comes again when the messages before it are over
 thrown: move    TX_PUSH, 2
@@ -869,7 +900,37 @@ look:   move    CONTEXT_ADDRESS, context
         add     CONTEXT_ADDRESS, word
         return
 
-; the word for the last PSN of the message that is ``chunk`` behind the oldest
+; how many READs are under way: ``low``, and Z: none
+reads:  move    low, 0
+        move    length, under
+        move    word, HEAD
+        call    look
+        move    va, CONTEXT_DATA
+counts: cmp     length, 0
+        jump.z  added
+        move    word, va
+        and     word, 3
+        add     word, LASTS
+        call    look
+        add     va, 1
+        sub     length, 1
+        bit     CONTEXT_DATA, IS_READ
+        jump.z  counts
+        add     low, 1
+        jump    counts
+added:  cmp     low, 0
+        return
+
+; bit 30 of ``word``: RECEIVED's of the READ whose number ``last_of`` has left in ``chunk``
+received:
+        move    word, RECEIVED
+        call    look
+        move    word, CONTEXT_DATA
+        ror     word, chunk
+        ror     word, 2
+        return
+
+; the word for the last PSN of the message that is ``chunk`` behind the oldest; ``chunk`` is its number afterwards
 last_of:
         move    word, HEAD
         call    look
