@@ -166,8 +166,8 @@ def test_what_stands_right_behind_a_label_counts():
 
 def test_constants_that_are_given_have_32_bits():
     source = ".set A, 1\nmove r1, A\nhalt"
-    for given, number in ((-1, 0xFFFFFFFF), (1 << 32 | 70, 70)):
-        assert assemble(source, {"A": given}).halves == assemble(f"move r1, {number}\nhalt").halves
+    for told, number in ((-1, 0xFFFFFFFF), (1 << 32 | 70, 70)):
+        assert assemble(source, {"A": told}).halves == assemble(f"move r1, {number}\nhalt").halves
 
 
 @pytest.mark.parametrize("number", [0, 1, 62, 63, 64, 0xFFFFFFFF])

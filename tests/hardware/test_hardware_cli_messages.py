@@ -62,6 +62,19 @@ def test_the_command_moves_messages_both_ways(tmp_path, capsys):
     assert {"RQ engine", "look-ups", "RDMA READ of the gates"} <= set(words)
 
 
+def test_words_above_the_lanes_do_not_lie_over_one_another():
+    marks = {"a long message of the gates": 0, "the next one": 20, "and another": 25, "the last one": 995}
+    root = ElementTree.fromstring(draw({"lane": [Span(0, 9, WORKS)]}, marks, 0, 1000))
+    svg = "{http://www.w3.org/2000/svg}"
+    places = {one.text: (float(one.get("x")), float(one.get("y"))) for one in root.iter(svg + "text")}
+    rows = [places[words][1] for words in marks]
+    assert rows[0] < rows[1] < rows[2]
+    assert rows[3] == rows[0]
+    assert places["the last one"][0] + 6 * len("the last one") <= float(root.get("width"))
+    (lane,) = (float(one.get("y")) for one in root.iter(svg + "rect") if one.get("class") == "lane")
+    assert max(rows) < lane
+
+
 def test_the_picture_has_a_box_a_span_within_its_bounds():
     spans = {"one": [Span(0, 5, WORKS), Span(5, 8, WAITS), Span(90, 120, WORKS)], "two": []}
     root = ElementTree.fromstring(draw(spans, {"begins": 5}, 5, 105))

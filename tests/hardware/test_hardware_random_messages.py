@@ -80,9 +80,9 @@ class Told(Program):
 
 class Mended(Told):
     """What random programs found: acknowledgements without credits; a READ that is acknowledged, whose data
-    do not come (it goes again); syndromes that nobody may send; the PSNs of a READ of 20 packets; 2 GiB, which are no
-    message; an answer that comes twice while its READ ends and the next message begins; a receive and a READ
-    whose memory may not be written."""
+    do not come, so that it goes again; syndromes that nobody may send; the PSNs of a READ of 20 packets;
+    2 GiB, which are no message; an answer that comes twice while its READ ends and another message is under
+    way; a receive and a READ whose memory may not be written."""
 
     def actions(self):
         region, short, closed = self.regions[0], self.regions[2], self.regions[3]

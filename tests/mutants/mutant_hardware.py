@@ -34,7 +34,7 @@ HARDWARE: tuple[tuple[Mutant, str], ...] = (
        "a peer that is not ready eight times is given up"), BY_SENDING),
     (m("gates-do-not-rest", SENDS, "        cmp     phase, RESTING\n        jump.z  running\n", "",
        "without a timer a message that was not ready never goes again"), BY_SENDING),
-    (m("gates-go-on-behind-a-gap", SENDS, "        move    CONTEXT_DATA, low\n        move    word, UNDER_WAY\n", "        move    word, UNDER_WAY\n",
+    (m("gates-go-on-behind-a-gap", SENDS, "        move    CONTEXT_DATA, low\n        move    word, UNDER_WAY\n        call    look\n        move    CONTEXT_DATA, 0\n", "        move    word, UNDER_WAY\n        call    look\n        move    CONTEXT_DATA, 0\n",
        "what is sent again has new PSNs"), BY_SENDING),
     (m("gates-heed-an-answer-twice", SENDS, "newest: move    word, SEEN\n        call    look\n        move    CONTEXT_DATA, status\n", "newest:\n",
        "one NAK sends a message again and again"), BY_SENDING),

@@ -20,6 +20,8 @@ _LOOPS = {
 }
 """Microcode of each engine; where it looks for work, and where it waits: labels and instructions behind."""
 MARGIN, LABELS, LANE, HIGH, WIDTH = 16, 150, 24, 14, 900
+ROW, LETTER = 12, 6.1
+"""Of the words above the lanes: a row's height, a letter's width."""
 STYLE = (
     "text{font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:11px;fill:#222222}"
     ".title{font-size:15px;font-weight:bold}.small{font-size:10px;fill:#5f6b7a}"
@@ -107,11 +109,25 @@ def engine_states(engine: int, vis: int) -> dict[int, int]:
     return found | {labels[label] + i: WAITS for label, count in waits.items() for i in range(count)}
 
 
+def _places(marks: Mapping[str, int], begin: int, scale: float) -> dict[str, tuple[float, int]]:
+    """Where each mark's words begin, so that they end in the picture, and their row: the first one in which
+    no words before them reach there."""
+    found: dict[str, tuple[float, int]] = {}
+    ends: list[float] = []
+    for words, clock in sorted(marks.items(), key=lambda mark: mark[1]):
+        at = max(0.0, min((clock - begin) * scale, WIDTH - LETTER * len(words)))
+        row = next((row for row, taken in enumerate(ends) if taken <= at), len(ends))
+        ends[row : row + 1] = [at + LETTER * (len(words) + 1)]
+        found[words] = at, row
+    return found
+
+
 def draw(spans: Mapping[str, Sequence[Span]], marks: Mapping[str, int], begin: int, end: int) -> str:
     """An SVG of ``spans``, a lane each, from ``begin`` to ``end``; ``marks``: words by the clock they stand
     at.  The same spans give the same picture."""
     scale = WIDTH / max(1, end - begin)
-    head = MARGIN + 48
+    places = _places(marks, begin, scale)
+    head = MARGIN + 36 + ROW * (1 + max((row for _, row in places.values()), default=0))
     height = head + LANE * len(spans) + MARGIN + 14
 
     def x(clock: int) -> str:
@@ -124,8 +140,9 @@ def draw(spans: Mapping[str, Sequence[Span]], marks: Mapping[str, int], begin: i
         f'<text class="title" x="{MARGIN}" y="{MARGIN + 8}">{escape(title)}</text>',
     ]
     lines += [
-        f'<text class="small" x="{x(clock)}" y="{head - 8}">{escape(words)}</text>'
-        for words, clock in marks.items()
+        f'<text class="small" x="{MARGIN + LABELS + left:.1f}" y="{MARGIN + 40 + ROW * row}">'
+        f"{escape(words)}</text>"
+        for words, (left, row) in places.items()
     ]
     for number, (name, each) in enumerate(spans.items()):
         top = head + LANE * number
