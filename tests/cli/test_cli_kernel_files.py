@@ -12,7 +12,7 @@ import pytest
 from machine_speed import limit_s
 from softhca import system_files
 from softhca.cli import rdma_tool
-from softhca.cli.kernel_files import write_commands, write_devices
+from softhca.cli.kernel_files import rate, write_commands, write_devices
 
 TIMEOUT_S = limit_s(60)
 DEVICES = "one=udp:127.0.0.9,two=udp:127.0.0.10+udp:127.0.0.11,three=unix:@served"
@@ -55,18 +55,44 @@ def test_the_tables_are_as_long_as_the_adapter_says(folder):
         "with Context(name='one') as context:\n"
         "    port = context.query_port(1)\n"
         "    gid = str(context.query_gid(1, 0))\n"
-        "    print(port.gid_tbl_len, port.pkey_tbl_len, gid, context.query_device().fw_version)"
+        "    print(port.gid_tbl_len, port.pkey_tbl_len, gid, context.query_device().fw_version,"
+        "          port.active_width, port.active_speed, port.port_cap_flags)"
     )
     environment = {**os.environ, "SOFTHCA_DEVICES": "one=udp:127.0.0.9"}
     told = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
     )
-    gids, pkeys, gid, firmware = told.stdout.split()
+    gids, pkeys, gid, firmware, width, speed, flags = told.stdout.split()
     port = folder / "one" / "ports" / "1"
     assert len(list((port / "gids").iterdir())) == int(gids)
     assert len(list((port / "pkeys").iterdir())) == int(pkeys)
     assert text(port / "gids" / "0") == gid
     assert text(folder / "one" / "fw_ver") == firmware
+    assert text(port / "rate") == rate(int(width), int(speed))
+    assert int(text(port / "cap_mask"), 16) == int(flags)
+
+
+@pytest.mark.parametrize(
+    ("width", "speed", "words"),
+    [
+        (2, 32, "100 Gb/sec (4X EDR)"),  # as the kernel writes them
+        (1, 1, "2.5 Gb/sec (1X)"),
+        (2, 1, "10 Gb/sec (4X)"),
+        (2, 4, "40 Gb/sec (4X QDR)"),
+        (8, 2, "60 Gb/sec (12X DDR)"),
+        (2, 16, "56 Gb/sec (4X FDR)"),
+        (2, 64, "200 Gb/sec (4X HDR)"),
+        (16, 128, "200 Gb/sec (2X NDR)"),
+    ],
+)
+def test_a_rate_is_lanes_and_their_speed(width, speed, words):
+    assert rate(width, speed) == words
+
+
+@pytest.mark.parametrize(("width", "speed"), [(0, 32), (3, 32), (2, 0), (2, 3)])
+def test_a_link_that_cannot_be_has_no_rate(width, speed):
+    with pytest.raises(ValueError, match="no link"):
+        rate(width, speed)
 
 
 def test_an_address_that_is_not_there_leaves_the_name(tmp_path):

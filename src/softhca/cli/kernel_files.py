@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from softhca.adapter.attributes import guid_of
+from softhca.adapter.attributes import PORT_CAP_CM, PORT_CAP_IP_BASED_GIDS, guid_of
 from softhca.adapter.config import AdapterConfig
 from softhca.cli import rdma_tool
 from softhca.links.interfaces import interface_of_address
@@ -22,6 +22,19 @@ from softhca.runtime.specification import DeviceSpecificationError, parse, resol
 from softhca.system_files import FOLDER, PLACE
 from softhca.wire.route import V4_MAPPED_PREFIX
 
+LANES = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+"""How many lanes a link has, by ``ibv_port_attr.active_width``."""
+SPEEDS = {
+    1: ("", 2.5),
+    2: (" DDR", 5),
+    4: (" QDR", 10),
+    8: (" FDR10", 10),
+    16: (" FDR", 14),
+    32: (" EDR", 25),
+    64: (" HDR", 50),
+    128: (" NDR", 100),
+}
+"""The name of a lane's speed, and its Gbit/s, by ``ibv_port_attr.active_speed``."""
 READERS = ("cat", "ls")
 READER = f"""#!/bin/sh
 # Paths below {PLACE} are those of softhca's devices.
@@ -79,6 +92,8 @@ def _write_device(own: Path, places: tuple[str, ...], shared: bool) -> None:
 
 def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> dict[str, str]:
     files = {
+        f"{port}/rate": rate(config.active_width, config.active_speed),
+        f"{port}/cap_mask": f"{PORT_CAP_CM | PORT_CAP_IP_BASED_GIDS:#010x}",
         f"{port}/state": "4: ACTIVE",
         f"{port}/phys_state": "5: LinkUp",
         f"{port}/link_layer": "Ethernet",
@@ -95,6 +110,16 @@ def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> di
     for index in range(config.pkey_table_length):
         files[f"{port}/pkeys/{index}"] = f"{config.pkeys[index] if index < len(config.pkeys) else 0:#06x}"
     return files
+
+
+def rate(width: int, speed: int) -> str:
+    """A port's ``rate`` in the kernel's words, of ``active_width`` and ``active_speed`` of ``ibv_port_attr``:
+    lanes, and their signalling rate with its name (IBTA vol. 1, 14.2.5.6).  ValueError for others.
+    """
+    if width not in LANES or speed not in SPEEDS:
+        raise ValueError(f"no link of width {width} and speed {speed}")
+    name, gigabits = SPEEDS[speed]
+    return f"{LANES[width] * gigabits:g} Gb/sec ({LANES[width]}X{name})"
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
