@@ -72,6 +72,28 @@ def test_partitions_that_cannot_be_are_told(capsys: pytest.CaptureFixture[str], 
     assert (status, "--partitions goes with --manager" in error) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--lmc", "1"), "--lmc goes with --manager"),
+        (("--m-key", "1", "--engine", "up-down"), "--engine goes with --manager"),
+        (("--manager", "--lmc", "8"), "an LMC 0 to 7"),
+        (("--manager", "--m-key", "0"), "'0' is no key"),
+        (("--manager", "--m-key", "0x10000000000000000"), "is no key"),
+        (("--manager", "--engine", "fastest"), "invalid choice"),
+    ],
+)
+def test_serve_refuses_what_its_manager_cannot_be(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
+) -> None:
+    status: object
+    try:
+        status, _, error = result(capsys, "serve", "fat-tree:radix=4", *words)
+    except SystemExit as refused:  # by the parser
+        status, error = refused.code, capsys.readouterr().err
+    assert (status, why in error) == (2, True)
+
+
 def test_show_draws_and_writes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name in ("a.svg", "a.topo", "a.yaml"):
         option = "--svg" if name.endswith("svg") else "--write"

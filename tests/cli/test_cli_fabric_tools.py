@@ -246,6 +246,35 @@ def test_ibportstate_changes_a_link_s_width_and_speed(tmp_path: Path) -> None:
         own.close()
 
 
+def state_of(bench: Bench, *port: str) -> tuple[str, str]:
+    """The logical and the physical state of a port, as smpquery tells them."""
+    text = bench.run("smpquery", "portinfo", *port, host="h0")
+    states = [re.search(rf"^{name}:\.+(\w+)$", text, re.MULTILINE) for name in ("LinkState", "PhysLinkState")]
+    assert states[0] is not None
+    assert states[1] is not None
+    return states[0][1], states[1][1]
+
+
+def test_our_manager_gives_many_lids_and_protects_ports_by_its_m_key(tmp_path: Path) -> None:
+    topology = fat_tree(4, 2)
+    options = ("--manager", "--m-key", "0x1234", "--lmc", "2", "--engine", "up-down")
+    own = Bench(tmp_path, topology, *options)
+    try:
+        own.wait_until_up()
+        for host in topology.end_nodes:
+            base = lids(own)[host]
+            told = own.run("ibaddr", "-L", str(base), host="h0")
+            assert f"LID start {base} end {base + 3}" in told
+        port = ("-D", "0,1", "3")
+        assert state_of(own, *port) == ("Active", "LinkUp")
+        own.run("ibportstate", *port, "disable", host="h0", status=255)  # nobody answers
+        assert state_of(own, *port) == ("Active", "LinkUp")
+        own.run("ibportstate", "-y", "0x1234", *port, "disable", host="h0")
+        assert state_of(own, *port) == ("Down", "Disabled")
+    finally:
+        own.close()
+
+
 def test_a_link_that_fails_is_routed_around_and_comes_back(tmp_path: Path) -> None:
     topology = random_fabric(5, 1, 3, Random(2))
     own = Bench(tmp_path, topology)

@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.fabric_routes import ENGINES
 from softhca.cli.fabric_topology import (
     add_partitions,
     add_topology,
@@ -63,6 +64,14 @@ def add_parser(parts: Any) -> None:
         const="",
         metavar="NODE",
         help="let our fabric manager bring it up, from this node or the first host, instead of opensm",
+    )
+    parser.add_argument("--engine", choices=("auto", *ENGINES), help="the manager's routing engine (auto)")
+    parser.add_argument("--lmc", type=int, metavar="N", help="the manager gives each port of a host 2^N LIDs")
+    parser.add_argument(
+        "--m-key",
+        type=_key,
+        metavar="KEY",
+        help="the manager protects all ports with this M_Key: who has not got it cannot configure them",
     )
     add_partitions(parser)
     parser.add_argument(
@@ -117,11 +126,15 @@ def serve(args: argparse.Namespace) -> int:
     """Serve the fabric until SIGINT or SIGTERM, where it is attended until the end of its input; 0 then."""
     if args.partitions is not None and args.manager is None:
         raise UsageError("--partitions goes with --manager: another manager has a file of its own")
+    chosen = {name: getattr(args, name) for name in ("engine", "lmc", "m_key")}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if chosen and args.manager is None:
+        raise UsageError(f"--{min(chosen).replace('_', '-')} goes with --manager")
     plane = _plane(args)
     start_ns = time.monotonic_ns()
     managed = None
     if args.manager is not None and isinstance(plane, MadPlane):
-        managed = _managed(plane, args.manager, args.partitions, _gids(args.addresses))
+        managed = _managed(plane, args.manager, args.partitions, _gids(args.addresses), chosen)
     loop = FabricLoop(plane, lambda: time.monotonic_ns() - start_ns, managed)
     server = FabricServer(loop, args.name, _address(args.listen) if args.listen else None)
     before = {each: signal.signal(each, _end) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -194,10 +207,14 @@ def _attend(loop: FabricLoop) -> None:
 
 
 def _managed(
-    plane: MadPlane, name: str, partitions: Path | None, addresses: Sequence[bytes]
+    plane: MadPlane,
+    name: str,
+    partitions: Path | None,
+    addresses: Sequence[bytes],
+    chosen: Mapping[str, Any],
 ) -> ManagedFabric:
     """The fabric with a manager of ours at the node that is named, else at the first host; ``addresses`` are
-    those of the hosts' linked ports, in their order."""
+    those of the hosts' linked ports, in their order, ``chosen`` further values of its configuration."""
     from softhca.fabric.manager.managed_fabric import ManagedFabric
     from softhca.fabric.manager.manager import ManagerConfig
 
@@ -215,8 +232,22 @@ def _managed(
     if len(set(addresses)) < len(addresses):
         raise UsageError("--addresses: two ports would have the same one")
     named = dict(zip(guids, addresses, strict=False))
-    managed.add(end, ManagerConfig(guid, partitions=known, addresses=named))
+    try:
+        managed.add(end, ManagerConfig(guid, partitions=known, addresses=named, **chosen))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     return managed
+
+
+def _key(text: str) -> int:
+    """A 64-bit key that is none of 0, in any base."""
+    try:
+        key = int(text, 0)
+    except ValueError:
+        key = 0
+    if not 0 < key < 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is no key: expected 1 to 2^64 - 1, as in 0x1234")
+    return key
 
 
 def _end(number: int, frame: object) -> NoReturn:
