@@ -97,6 +97,16 @@ def test_the_address_wraps_at_the_memorys_end(bench):
     assert run.clocks == modelled(halves, 3)[1]
 
 
+def test_a_call_at_the_memorys_end_comes_back_to_its_beginning(bench):
+    first = encode(Instruction(Form.CONTROL, Control.JUMP, 0, CAPACITY - 1))[0]
+    back = encode(Instruction(Form.CONTROL, Control.RETURN))[0]
+    call = encode(Instruction(Form.CONTROL, Control.CALL, 0, 2))[0]
+    halves = [first, NOP, back, *([NOP] * (CAPACITY - 4)), call]
+    run = bench.run(halves, 4)
+    assert [clock.address for clock in run.clocks] == [0, CAPACITY - 1, 2, 0]
+    assert run.clocks == modelled(halves, 4)[1]
+
+
 @pytest.mark.parametrize("depth", [1, 4, 5])
 def test_calls_come_back_up_to_the_depth_of_the_stack(bench, depth):
     """The fifth call under way overwrites the first one's return address, in gates as in the model."""

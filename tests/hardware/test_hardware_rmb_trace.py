@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -56,6 +57,16 @@ def test_a_picture_has_a_lane_a_signal_and_a_number_a_clock() -> None:
     assert {str(row.clock) for row in rows} <= set(words)
     waits = [path.get("class") for path in root.iter("{http://www.w3.org/2000/svg}path")].count("wait")
     assert waits == 6  # clocks 3, 5, 8, 10, 12, 15
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2, 3])
+def test_data_that_are_read_anew_begin_anew_also_when_they_are_the_same(reads: int) -> None:
+    """The clock behind each read begins a box of its own, also the second clock that is drawn."""
+    row = FIGURES[13].expected()[3]
+    rows = [dataclasses.replace(row, clock=4 + at, mem_re=at < reads, mem_rd_data=5) for at in range(4)]
+    root = ElementTree.fromstring(draw("anew", rows, ("mem_rd_data",)))
+    shapes = [one for one in root.iter("{http://www.w3.org/2000/svg}path") if one.get("class") == "bus"]
+    assert len(shapes) == 1 + reads
 
 
 def test_waveforms_are_written_for_a_viewer(tmp_path: Path) -> None:

@@ -290,6 +290,33 @@ def test_levels_decide_who_is_served_and_an_overflow_is_told():
     assert told == {"events": 2, "overflows": 2, "taken": 0, "left": [0, 0, 0]}
 
 
+def test_the_table_ends_where_the_host_has_said():
+    """Two binds whose windows are the last entry of the table and the one behind it, of the same domain."""
+    bench = SubsystemBench(Subsystem(8))
+    ring, queues, table, entries, domain = 0x5000, 0x9000, 0x2_0000, 8, 5
+    last = table + 8 * (entries - 1)
+
+    async def script(context):
+        await bench.write(context, lb.TPT_BASE_LOW, table)
+        await bench.write(context, lb.TPT_ENTRIES, entries)
+        await bench.write(context, lb.COMPLETION_QUEUES + ce.BASE_LOW, ring)
+        await bench.write(context, lb.COMPLETION_QUEUES + ce.SIZE, 2)
+        for qp, key in ((1, entries), (2, entries - 1)):
+            base = queues + 128 * qp
+            for word, value in enumerate((8, 70 + qp, 1, key)):
+                bench.memory[base + 4 * word] = value
+            bench.memory[table + 8 * key + 4] = 1 << 31 | domain
+            await bench.set_context(context, qp, SQ_BASE=base, SQ_MASK=0, SQ_PD=domain)
+            await bench.write(context, lb.DOORBELL, qp << 16 | 1)
+        await bench.place_program(context, SEND, microcode_program("send").halves)
+        await bench.write(context, lb.RUN, 1 << SEND)
+        await context.tick().repeat(1500)
+
+    bench.run(script)
+    assert [bench.memory[ring + 16 * one + 4 * word] for one in range(2) for word in (1, 2)] == [71, 6, 72, 0]
+    assert (bench.memory[last + 4], bench.memory[last + 12]) == (0, 1 << 31 | domain)
+
+
 def test_a_register_that_no_block_has_or_two_have_is_refused():
     with pytest.raises(ValueError, match="0 blocks have the register host_address"):
         RegisterBank("SQ", [])
