@@ -37,6 +37,10 @@ def test_gates_take_two_six_and_ten_clocks_a_vi() -> None:
     assert counted == {OTHER: 2 * vis, NONE: 6 * vis, ALL: 10 * vis}
 
 
+def test_the_shortest_walk_is_counted_whole() -> None:
+    assert walk_clocks(RemoteKeyManager(1, KEYS, CASES[OTHER])) == 2
+
+
 @pytest.mark.parametrize("matching", range(KEYS + 1))
 def test_each_key_that_matches_costs_one_clock(matching: int) -> None:
     row = (7, *(VALID | 0x123,) * matching, *(VALID | 1,) * (KEYS - matching))

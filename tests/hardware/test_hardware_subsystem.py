@@ -18,9 +18,11 @@ from softhca.cli.main import main
 from softhca.cli.rmb_subsystem import LEAST_VIS, document, write_packet
 from softhca.hardware import completion_engine as ce
 from softhca.hardware import local_bus as lb
+from softhca.hardware import subsystem
 from softhca.hardware import subsystem_story as story_of
 from softhca.hardware.assembler import assemble
 from softhca.hardware.context_memory import RECEIVE, SEND
+from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.subsystem import RegisterBank, Subsystem
 from softhca.hardware.subsystem_bench import SubsystemBench
@@ -88,6 +90,16 @@ def test_the_rq_engine_is_as_fast_beside_the_search_as_without_it(story):
     assert len(taken) >= 2
     assert len(elsewhere) >= 2
     assert {row.values["clocks"] for row in taken} == {row.values["clocks"] for row in elsewhere}
+
+
+def test_traffic_does_not_wait_for_a_search_in_fixed_hardware_either(monkeypatch):
+    """It stands in the manager's place; what is wrong with it are its races."""
+    monkeypatch.setattr(subsystem, "RemoteKeyManager", FixedFunctionManager)
+    story = tell(write_packet, LEAST_VIS)
+    assert story.faults() == []
+    beside, elsewhere = story.taken_during_walk(), story.accepted_elsewhere()
+    assert len(beside) >= 2
+    assert {row.values["clocks"] for row in beside} == {row.values["clocks"] for row in elsewhere}
 
 
 def test_the_walk_takes_six_clocks_a_row_of_the_domain_and_two_of_others_and_waits_for_the_rq(story):
