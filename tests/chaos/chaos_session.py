@@ -244,12 +244,12 @@ class Session(Joining, Faults, Company):
                     )
         now = self._bystander_done()
         while not all(new > old for new, old in zip(self._bystander_done(), now, strict=True)):
-            if time.monotonic_ns() - begin > PAUSE_LIMIT_S * 1e9:
+            if time.monotonic_ns() - begin > limit_s(PAUSE_LIMIT_S) * 1e9:
                 raise Broken("the bystander's bytes do not flow")
             time.sleep(0.001)
         self.figures.pause_most_ns = max(self.figures.pause_most_ns, time.monotonic_ns() - begin)
         if not self.gentle:
-            self.company_flows(self.company_received(), PAUSE_LIMIT_S)
+            self.company_flows(self.company_received(), limit_s(PAUSE_LIMIT_S))
         for process, ledger in ((self.hub, BYSTANDER), (self.bystander, HUB)):
             process.ask("check", group=BYSTANDER_GROUP, ledger=ledger, rows=[0, 1], last=False)
 
