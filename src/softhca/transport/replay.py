@@ -199,6 +199,11 @@ class ReplayRing:
             return self.current
         if self.pending == 0:
             return None
+        if self.pending == 1:  # mostly the one that has just come
+            resource = self.resources[self.newest]
+            if resource.pending:
+                self.current = resource
+                return resource
         for i in range(self.count):
             resource = self.resources[(self.newest + self.capacity + 1 - self.count + i) % self.capacity]
             if resource.pending:
