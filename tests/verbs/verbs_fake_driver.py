@@ -9,6 +9,7 @@ from typing import Any
 from softhca.driver.errors import DriverError, PostError
 from softhca.driver.posting import swapped
 from softhca.machine.primitives import address_of, bytes_at
+from softhca.verbs.enums import IBV_WR_BIND_MW
 
 GID = bytes(10) + b"\xff\xff\x7f\x00\x00\x02"
 OTHER_GID = bytes(10) + b"\xff\xff\x7f\x00\x00\x03"
@@ -209,13 +210,14 @@ class FakeQp(FakeElement):
             }
         )
 
-    def post_chain(self, first: Any) -> None:
+    def post_chain(self, first: Any) -> bool:
         before = len(self.sent)
         try:
             self._post_each(first)
         finally:
             if len(self.sent) > before:
                 self.ring()
+        return any(each["opcode"] == IBV_WR_BIND_MW for each in self.sent[before:])
 
     def _post_each(self, wr: Any) -> None:
         while wr is not None:

@@ -33,6 +33,7 @@ cdef class RingPoster:
 
 cdef class SendPoster(RingPoster):
     cdef public unsigned int max_inline_bytes
+    cdef public bint binds
 
     cpdef int post(self, unsigned int opcode, unsigned int flags, unsigned int imm, unsigned long long wr_id,
                    unsigned long long remote_va, unsigned int rkey, unsigned long long compare,

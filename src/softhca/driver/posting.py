@@ -31,6 +31,7 @@ _MAY_SEND = cython.declare(tuple, tuple(posting.post_send for posting in POSTING
 _MAY_RECEIVE = cython.declare(tuple, tuple(posting.post_receive for posting in POSTING))
 _ERR = cython.declare(cython.int, ERR)
 _EINVAL = cython.declare(cython.int, errno.EINVAL)
+_BIND = cython.declare(cython.uint, abi.BIND_MW)
 _ENOMEM = cython.declare(cython.int, errno.ENOMEM)
 _EIO = cython.declare(cython.int, errno.EIO)
 # Bit n stands for opcode n.
@@ -108,6 +109,7 @@ class SendPoster(RingPoster):
 
     def __init__(self, layout, max_wr, max_sge, max_inline_bytes):
         self.max_inline_bytes = max_inline_bytes
+        self.binds = False
         self._begin(layout, max_wr, max_sge, send_bytes(max_sge, max_inline_bytes))
 
     def post(self, opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline):
@@ -173,6 +175,8 @@ class SendPoster(RingPoster):
             return self._refuse(_EINVAL, f"send_flags = {flags:#x}: there are no such flags")
         if opcode < _MOST_OPCODES and (_WITH_IMMEDIATE >> opcode) & 1:
             imm = swapped(imm)
+        if opcode == _BIND:
+            self.binds = True
         data = request.sges
         if isinstance(data, bytes):
             inline = data
@@ -295,13 +299,14 @@ class QueuePairPoster(Locked):
             raise DriverError(code, poster.refused)
 
     def post_chain(self, first):
-        """Write a chain of send work requests and ring once.
+        """Write a chain of send work requests and ring once; whether one of them binds a window.
 
         PostError as `post_send` at the first that is refused, EINVAL too for unknown flags and values that
         their fields cannot hold.
         """
         poster: SendPoster
         written: cython.bint = False
+        binds: cython.bint = False
         if self._session.dead:
             self._session.check()
         self.acquire()
@@ -311,14 +316,17 @@ class QueuePairPoster(Locked):
             if self._send is None:
                 self._begin_sending()
             poster = self._send
+            poster.binds = False
             try:
                 poster.write(first)
+                binds = poster.binds
             finally:
                 written = poster.written != 0
         finally:
             self.release()
             if written:
                 self._notify()
+        return binds
 
     def _notify(self):
         """Announce new work."""

@@ -178,7 +178,7 @@ class QP(Resource):
             )
         self._pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
-        self._post_chain: Callable[[SendRequest], object] = self._handle.post_chain
+        self._post_chain: Callable[[SendRequest], bool] = self._handle.post_chain
         self._post_receives: Callable[[RecvWR], object] = self._handle.post_receives
         self._ring: Callable[[], object] = self._handle.ring
         self._queues = (scq, rcq, srq)
@@ -299,7 +299,7 @@ class QP(Resource):
         if not isinstance(wr, SendWR):
             require(wr, SendWR, "wr")
         try:
-            self._post_chain(wr)
+            binds = self._post_chain(wr)
         except DriverError as error:
             refused = getattr(error, "request", wr)
             _give_keys(wr, refused)
@@ -308,7 +308,7 @@ class QP(Resource):
             raise rdma_error("Failed to post send", error) from error
         except MISFITS as error:
             raise PyverbsUserError(f"Failed to post send: {error}") from error
-        if wr._window is not None or wr.following is not None:
+        if binds:
             _give_keys(wr, None)
         if deferred:
             close_deferred()
