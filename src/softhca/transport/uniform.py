@@ -50,7 +50,7 @@ class UniformBursts:
     """
 
     write_bytes: int = 131_072
-    read_bytes: int = 65_536
+    read_bytes: int = 32_768
     reads_under_way_bytes: int = 65_536
 
 
