@@ -217,6 +217,10 @@ def test_errors_of_a_port_are_seen_and_cleared(bench: Bench) -> None:
     assert re.search(r"port 1: .*\[SymbolErrorCounter == 500\].*\[LinkErrorRecoveryCounter == 3\]", text)
     found = lids(bench)
     bench.run("perfquery", "-R", str(found[bench.topology.index("s2")]), "1")
+    for option, name in (("--xmtsl", "XmtDataSL"), ("--rcvsl", "RcvDataSL")):
+        told = bench.run("perfquery", option, str(found[0]), "1")
+        levels = re.findall(rf"^{name}(\d+):\.+\d+$", told, re.MULTILINE)
+        assert [int(level) for level in levels] == list(range(16))
     assert "SymbolErrorCounter == 500" not in bench.run("ibqueryerrors", "--threshold-file", os.devnull)
 
 

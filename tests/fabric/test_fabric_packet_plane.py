@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("scipy", reason="numpy and scipy: pip install 'softhca[fabric]'")
 
+from mad_tools import Tool
 from packet_fabric import ListAdapter, PacketFabric, datagram, packet, read
 
 from softhca.fabric.generators import fat_tree, torus
@@ -20,7 +21,7 @@ from softhca.management import constants as c
 from softhca.management.attributes import PortInfo
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
-from softhca.management.performance_attributes import PortCounters
+from softhca.management.performance_attributes import PortCounters, PortRcvDataSL, PortXmitDataSL
 from softhca.wire import vcrc
 
 
@@ -58,6 +59,34 @@ def test_a_packet_comes_as_it_was_sent_and_is_counted_at_each_port_of_its_way(tr
     assert {port.words_sent for port in ports} == {(len(sent) - 2) // 4}
     assert far.port.state.data_received == 1
     assert far.port.state.total("rcv_data") - far.port.state.received * 72 == (len(sent) - 2) // 4
+
+
+def test_words_are_counted_by_service_level_on_plain_ways_and_on_others(tree: PacketFabric) -> None:
+    one, _, far = tree.adapters
+    plain, faulty = packet(one.lid, far.lid, bytes(100), sl=3), packet(one.lid, far.lid, bytes(20), sl=15)
+    tree.send(one, plain, plain)
+    tree.packets.side(one.port.end).taps.append(lambda data, now: None)
+    tree.packets.changed()
+    tree.send(one, faulty)
+    assert len(far.got) == 3
+    words = {3: 2 * ((len(plain) - 2) // 4), 15: (len(faulty) - 2) // 4}
+    for level in range(16):
+        assert one.port.state.total(f"xmit_data_sl{level}") == words.get(level, 0)
+        assert far.port.state.total(f"rcv_data_sl{level}") == words.get(level, 0)
+        assert one.port.state.total(f"rcv_data_sl{level}") == 0
+    tool = Tool(tree.mads, (one.port.end.node, 1))
+    for attribute, layout, lid in (
+        (c.ATTRIBUTE_PORT_XMIT_DATA_SL, PortXmitDataSL, one.lid),
+        (c.ATTRIBUTE_PORT_RCV_DATA_SL, PortRcvDataSL, far.lid),
+    ):
+        asked = layout(port_select=1, counter_select=1 << 3)
+        for method, third in ((c.METHOD_GET, words[3]), (c.METHOD_SET, 0)):
+            answer = tool.general(method, attribute, asked, lid)
+            assert answer is not None
+            assert answer.header.status == 0
+            told = layout.decode(answer.data)
+            counted = [getattr(told, field.name) for field in layout.LAYOUT[3:]]
+            assert counted == [{3: third, 15: words[15]}.get(level, 0) for level in range(16)]
 
 
 def test_a_burst_of_one_way_crosses_whole_and_others_are_taken_apart_in_order(small: PacketFabric) -> None:

@@ -25,7 +25,9 @@ from softhca.management.performance_attributes import (
     SELECT,
     PortCounters,
     PortCountersExtended,
+    PortRcvDataSL,
     PortRcvErrorDetails,
+    PortXmitDataSL,
     PortXmitDiscardDetails,
 )
 from softhca.management.subnet_attributes import (
@@ -44,7 +46,8 @@ from softhca.wire.layout import Header
 ALL = (
     MadHeader, DirectedRoute, NodeInfo, PortInfo, ClassPortInfo,
     SwitchInfo, SMInfo, Notice, LinkStateDetails, CapabilityDetails, BadMKeyDetails, LedInfo,
-    PortCounters, PortCountersExtended, PortRcvErrorDetails, PortXmitDiscardDetails,
+    PortCounters, PortCountersExtended, PortRcvDataSL, PortRcvErrorDetails, PortXmitDataSL,
+    PortXmitDiscardDetails,
     IoUnitInfo, IoControllerProfile, ServiceEntry,
 )  # fmt: skip
 every_layout = pytest.mark.parametrize("layout", ALL, ids=lambda cls: cls.__name__)
@@ -164,6 +167,11 @@ PLACES: tuple[tuple[type[Header], str, int, int], ...] = (
     (PortCountersExtended, "xmit_data", 64, 64),
     (PortCountersExtended, "multicast_rcv_pkts", 512, 64),
     (PortRcvErrorDetails, "looping_errors", 112, 16),
+    (PortXmitDataSL, "xmit_data_sl0", 32, 32),
+    (PortRcvDataSL, "rcv_data_sl15", 512, 32),
+    (PortInfo, "link_speed_ext2_active", 449, 2),
+    (PortInfo, "link_speed_ext2_supported", 451, 2),
+    (PortInfo, "link_speed_ext2_enabled", 453, 3),
     (PortXmitDiscardDetails, "sw_hoq_lifetime_limit_discards", 80, 16),
 )
 

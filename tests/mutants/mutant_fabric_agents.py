@@ -65,6 +65,8 @@ FABRIC_AGENTS: tuple[tuple[Mutant, str], ...] = (
        "links of a large fabric are shown in each other's colours"), ON_CONTROL),
     (m("gone-links-have-errors-in-the-legend", "fabric/picture.py", " for index, count in shown.errors.items() if index not in shown.gone)", " for count in shown.errors.values())",
        "a legend has what the picture does not show"), "fabric/test_fabric_picture.py"),
+    (m("levels-counted-as-one", PORT, "        self.sl_received[sl] = self.sl_received.get(sl, 0) + words", "        self.sl_received[0] = self.sl_received.get(0, 0) + words",
+       "a service level has carried what another one has"), "fabric/test_fabric_packet_plane.py"),
     (m("failed-link-retrained", PLANE, "any(each.disabled or each.failed for _, each in ends)", "any(each.disabled for _, each in ends)",
        "a link is up whose cable is out"), ON_PLANE),
     (m("entrance-not-noted", ROUTE, "        data[_RETURN_AT + pointer] = entrance\n        data[_POINTER_AT]", "        data[_POINTER_AT]",

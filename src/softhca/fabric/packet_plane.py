@@ -301,7 +301,8 @@ class PacketPlane:
             return False
         words = (len(unit.data) - VCRC_BYTES * unit.total) >> 2
         for hop in way.hops:
-            _count(hop, unit.total, words)
+            hop.sender.count_sent(unit.total, words, unit.sl)
+            hop.receiver.count_received(unit.total, words, unit.sl)
         return True
 
     def _lost(self, way: ForwardingPath, count: int) -> None:
@@ -437,14 +438,12 @@ class PacketPlane:
                 self._drop("drops_pkey")
                 return None
         set_lane(packet, hop.vl)
-        hop.sender.data_sent += 1
-        hop.sender.words_sent += (len(packet) - VCRC_BYTES) >> 2
+        hop.sender.count_sent(1, (len(packet) - VCRC_BYTES) >> 2, packet[1] >> 4)
         passed: bytes | None = bytes(packet)
         if hop.side is not None and not hop.side.is_plain:
             passed = self._over(hop, bytes(packet), now)
         if passed is not None:
-            hop.receiver.data_received += 1
-            hop.receiver.words_received += (len(passed) - VCRC_BYTES) >> 2
+            hop.receiver.count_received(1, (len(passed) - VCRC_BYTES) >> 2, packet[1] >> 4)
         return passed
 
     def _spread(
@@ -600,10 +599,3 @@ def _enforced(port: PortState, enforces: int) -> tuple[frozenset[int], ...]:
     if not enforces:
         return ()
     return (frozenset(key & 0x7FFF for key in port.key_list() if key & 0x7FFF),)
-
-
-def _count(hop: Hop, count: int, words: int) -> None:
-    hop.sender.data_sent += count
-    hop.sender.words_sent += words
-    hop.receiver.data_received += count
-    hop.receiver.words_received += words

@@ -18,7 +18,9 @@ from softhca.management.performance_attributes import (
     SELECT,
     PortCounters,
     PortCountersExtended,
+    PortRcvDataSL,
     PortRcvErrorDetails,
+    PortXmitDataSL,
     PortXmitDiscardDetails,
 )
 from softhca.wire.layout import Header
@@ -33,6 +35,8 @@ ATTRIBUTES: dict[int, type[Header]] = {
     c.ATTRIBUTE_PORT_RCV_ERROR_DETAILS: PortRcvErrorDetails,
     c.ATTRIBUTE_PORT_XMIT_DISCARD_DETAILS: PortXmitDiscardDetails,
     c.ATTRIBUTE_PORT_COUNTERS_EXTENDED: PortCountersExtended,
+    c.ATTRIBUTE_PORT_XMIT_DATA_SL: PortXmitDataSL,
+    c.ATTRIBUTE_PORT_RCV_DATA_SL: PortRcvDataSL,
 }
 
 _CLASS_INFO = ClassPortInfo(

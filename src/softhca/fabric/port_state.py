@@ -53,8 +53,9 @@ class PortState:
     """Port ``number`` of a node; 0 is a switch's own.  ``failed``: its cable is out.
 
     ``counts`` are its error counters by PortCounters' names, ``sent`` and ``received`` the datagrams that
-    passed it; ``data_sent``, ``words_sent`` … are packets of adapters and their 4-byte words.  ``watch`` is
-    called when PortInfo or P_Keys have changed.
+    passed it; ``data_sent``, ``words_sent`` … are packets of adapters and their 4-byte words, ``sl_sent``,
+    ``sl_received`` … the words of each service level.  ``watch`` is called when PortInfo or P_Keys have
+    changed.
     """
 
     __slots__ = (
@@ -76,6 +77,8 @@ class PortState:
         "pkeys",
         "received",
         "sent",
+        "sl_received",
+        "sl_sent",
         "sl_to_vl",
         "state",
         "up",
@@ -99,6 +102,8 @@ class PortState:
         self.received = 0
         self.data_sent = self.data_received = 0
         self.words_sent = self.words_received = 0
+        self.sl_sent: dict[int, int] = {}
+        self.sl_received: dict[int, int] = {}
         self.watch: Callable[[], None] | None = None
         self.guids: dict[int, bytes] = {}
         self.pkeys: dict[int, bytes] = {}
@@ -163,7 +168,22 @@ class PortState:
             return self.sent * (COUNTED_BYTES // 4) + self.words_sent
         if name == "rcv_data":
             return self.received * (COUNTED_BYTES // 4) + self.words_received
+        kind, is_level, level = name.partition("_data_sl")
+        if is_level:
+            return (self.sl_sent if kind == "xmit" else self.sl_received).get(int(level), 0)
         return self.counts.get(name, 0)
+
+    def count_sent(self, packets: int, words: int, sl: int) -> None:
+        """Packets of adapters, of one service level, have left."""
+        self.data_sent += packets
+        self.words_sent += words
+        self.sl_sent[sl] = self.sl_sent.get(sl, 0) + words
+
+    def count_received(self, packets: int, words: int, sl: int) -> None:
+        """Packets of adapters, of one service level, have come."""
+        self.data_received += packets
+        self.words_received += words
+        self.sl_received[sl] = self.sl_received.get(sl, 0) + words
 
     def read(self, attribute: str, name: str) -> int:
         """A counter since it was cleared in an attribute; each attribute is cleared by itself."""

@@ -180,3 +180,99 @@ class PortXmitDiscardDetails(Header):
     neighbor_mtu_discards: int = 0
     sw_lifetime_limit_discards: int = 0
     sw_hoq_lifetime_limit_discards: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PortXmitDataSL(Header):
+    """What was sent of each service level, in words of 4 bytes."""
+
+    LENGTH_BYTES: ClassVar[int] = 68
+    LAYOUT: ClassVar[tuple[Field, ...]] = (
+        Field("reserved8", 8),
+        Field("port_select", 8),
+        Field("counter_select", 16),
+        Field("xmit_data_sl0", 32),
+        Field("xmit_data_sl1", 32),
+        Field("xmit_data_sl2", 32),
+        Field("xmit_data_sl3", 32),
+        Field("xmit_data_sl4", 32),
+        Field("xmit_data_sl5", 32),
+        Field("xmit_data_sl6", 32),
+        Field("xmit_data_sl7", 32),
+        Field("xmit_data_sl8", 32),
+        Field("xmit_data_sl9", 32),
+        Field("xmit_data_sl10", 32),
+        Field("xmit_data_sl11", 32),
+        Field("xmit_data_sl12", 32),
+        Field("xmit_data_sl13", 32),
+        Field("xmit_data_sl14", 32),
+        Field("xmit_data_sl15", 32),
+    )
+
+    reserved8: int = 0
+    port_select: int = 0
+    counter_select: int = 0
+    xmit_data_sl0: int = 0
+    xmit_data_sl1: int = 0
+    xmit_data_sl2: int = 0
+    xmit_data_sl3: int = 0
+    xmit_data_sl4: int = 0
+    xmit_data_sl5: int = 0
+    xmit_data_sl6: int = 0
+    xmit_data_sl7: int = 0
+    xmit_data_sl8: int = 0
+    xmit_data_sl9: int = 0
+    xmit_data_sl10: int = 0
+    xmit_data_sl11: int = 0
+    xmit_data_sl12: int = 0
+    xmit_data_sl13: int = 0
+    xmit_data_sl14: int = 0
+    xmit_data_sl15: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PortRcvDataSL(Header):
+    """What was received of each service level, in words of 4 bytes."""
+
+    LENGTH_BYTES: ClassVar[int] = 68
+    LAYOUT: ClassVar[tuple[Field, ...]] = (
+        Field("reserved8", 8),
+        Field("port_select", 8),
+        Field("counter_select", 16),
+        Field("rcv_data_sl0", 32),
+        Field("rcv_data_sl1", 32),
+        Field("rcv_data_sl2", 32),
+        Field("rcv_data_sl3", 32),
+        Field("rcv_data_sl4", 32),
+        Field("rcv_data_sl5", 32),
+        Field("rcv_data_sl6", 32),
+        Field("rcv_data_sl7", 32),
+        Field("rcv_data_sl8", 32),
+        Field("rcv_data_sl9", 32),
+        Field("rcv_data_sl10", 32),
+        Field("rcv_data_sl11", 32),
+        Field("rcv_data_sl12", 32),
+        Field("rcv_data_sl13", 32),
+        Field("rcv_data_sl14", 32),
+        Field("rcv_data_sl15", 32),
+    )
+
+    reserved8: int = 0
+    port_select: int = 0
+    counter_select: int = 0
+    rcv_data_sl0: int = 0
+    rcv_data_sl1: int = 0
+    rcv_data_sl2: int = 0
+    rcv_data_sl3: int = 0
+    rcv_data_sl4: int = 0
+    rcv_data_sl5: int = 0
+    rcv_data_sl6: int = 0
+    rcv_data_sl7: int = 0
+    rcv_data_sl8: int = 0
+    rcv_data_sl9: int = 0
+    rcv_data_sl10: int = 0
+    rcv_data_sl11: int = 0
+    rcv_data_sl12: int = 0
+    rcv_data_sl13: int = 0
+    rcv_data_sl14: int = 0
+    rcv_data_sl15: int = 0
