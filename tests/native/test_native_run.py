@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,33 @@ def test_a_program_in_c_gets_a_device(libibverbs):
     assert (done.returncode, done.stderr) == (0, "")
     assert "hca_id:\tsofthca0" in done.stdout
     assert "PORT_ACTIVE" in done.stdout
+
+
+def test_the_unit_of_the_documents_serves_programs(libibverbs):
+    """What stands behind ExecStart in docs/c-programs.md, of this Python and at an address of its own."""
+    needs("ibv_devinfo")
+    page = (Path(__file__).parents[2] / "docs" / "c-programs.md").read_text()
+    command = re.search(r"^ExecStart=(.*)$", page, re.MULTILINE)[1]
+    for written, here in (
+        ("%h/rdma/bin/python", sys.executable), ("udp:eth0", "udp:127.0.0.93"),
+        ("@softhca-service", f"@softhca-unit-{os.getpid()}"), ("sleep infinity", "cat"),
+    ):  # fmt: skip
+        assert written in command
+        command = command.replace(written, here)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(
+        shlex.split(command), env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as unit:
+        try:
+            assert unit.stdout.readline() == b"ready\n"
+            device = f"softhca0=unix:@softhca-unit-{os.getpid()}"
+            done = softhca_run(libibverbs, "--", "ibv_devinfo", SOFTHCA_DEVICES=device)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert "PORT_ACTIVE" in done.stdout
+            assert unit.poll() is None  # it stays without a program
+        finally:
+            unit.stdin.close()
+        assert unit.wait(LIMIT_S) == 0
 
 
 def requests_of(capture):
