@@ -45,24 +45,24 @@ def test_the_unit_of_the_documents_serves_programs(libibverbs):
     page = (Path(__file__).parents[2] / "docs" / "c-programs.md").read_text()
     command = re.search(r"^ExecStart=(.*)$", page, re.MULTILINE)[1]
     for written, here in (
-        ("%h/rdma/bin/python", sys.executable), ("udp:eth0", "udp:127.0.0.93"),
-        ("@softhca-service", f"@softhca-unit-{os.getpid()}"), ("sleep infinity", "cat"),
+        ("%h/rdma/bin/softhca", f"{sys.executable} -P -m softhca"), ("udp:eth0", "udp:127.0.0.93"),
+        ("@softhca-service", f"@softhca-unit-{os.getpid()}"),
     ):  # fmt: skip
         assert written in command
         command = command.replace(written, here)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(
-        shlex.split(command), env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        shlex.split(command), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     ) as unit:
         try:
-            assert unit.stdout.readline() == b"ready\n"
+            assert unit.stdout.readline() == b"ready 127.0.0.93\n"
             device = f"softhca0=unix:@softhca-unit-{os.getpid()}"
             done = softhca_run(libibverbs, "--", "ibv_devinfo", SOFTHCA_DEVICES=device)
             assert (done.returncode, done.stderr) == (0, "")
             assert "PORT_ACTIVE" in done.stdout
             assert unit.poll() is None  # it stays without a program
         finally:
-            unit.stdin.close()
+            unit.terminate()
         assert unit.wait(LIMIT_S) == 0
 
 

@@ -9,6 +9,7 @@ COMMANDS = {
     "devinfo": "devices, ports, GIDs, limits",
     "doctor": "what of this machine is right, what costs speed, and how to mend it",
     "run": "run copies of a program, each with its own adapter",
+    "adapter": "start, show and stop adapter processes that many programs share",
     "perf": "bandwidth and latency, with perftest's programs as possible peers",
     "ping": "check that data comes back whole from another adapter",
     "pingpong": "ibv_*_pingpong, with the programs themselves as possible peers",

@@ -3,7 +3,10 @@
 DEVICE is a word of ``SOFTHCA_DEVICES``.  ``--attach``: the socket of the application that started it, which
 it serves first; its first word there is READY of `queues.handshake` (the addresses of its ports,
 joined by ``+``), or a refusal.  ``--bound``: a socket that is bound to the name of ``--listen``.
-The process ends when the last application has gone, with ``--stay`` at the end of its standard input.
+The process ends when the last application has gone, with ``--stay`` at the end of its standard input, with
+``--service`` when it gets SIGTERM (`adapter_service`).  Both say ``ready`` on standard output; with
+``--service`` the addresses of the ports follow, and where ``--bound`` was given it keeps nothing more of
+whoever started it.
 """
 
 from __future__ import annotations
@@ -38,9 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         specification = parse_one(options.device)
         adapter, links = assemble_ports(specification)
         same_host = same_host_of(specification, adapter, links, packets_alone=True)
-        server = AdapterServer(
-            adapter, links, first, options.listen, options.stay, same_host, door, _leave_starter
-        )
+        stays = options.stay or options.service
+        server = AdapterServer(adapter, links, first, options.listen, stays, same_host, door, _leave_starter)
     except (OSError, DeviceSpecificationError) as error:
         if first is None:
             print(f"softhca: {error}", file=sys.stderr)
@@ -53,6 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
         places = "+".join(link.address for link in links)
         messages.send_packet(first, encode_answer(READY, {"place": places.encode()}))
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    if options.service:
+        print("ready", "+".join(link.address for link in links), flush=True)
+        if options.bound >= 0:  # whoever handed that over goes; a service manager reads on
+            _leave_starter(1)
     if options.stay:
         print("ready", flush=True)
         threading.Thread(target=_stop_at_end_of_input, args=(server,), daemon=True).start()
@@ -67,6 +73,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--listen", default="", metavar="PATH", help="socket for further applications")
     parser.add_argument("--bound", type=int, default=-1, metavar="FD", help="socket that has PATH")
     parser.add_argument("--stay", action="store_true", help="serve until standard input ends")
+    parser.add_argument("--service", action="store_true", help="serve until SIGTERM")
     return parser.parse_args(arguments)
 
 
@@ -80,13 +87,14 @@ def _door(options: argparse.Namespace) -> socket.socket | None:
     return door
 
 
-def _leave_starter() -> None:
+def _leave_starter(*more: int) -> None:
     """Who started this process has gone, and others have not: keep nothing of it, neither its standard error
-    (whoever reads that would wait for its end) nor its folder.
+    (whoever reads that would wait for its end) and the descriptors ``more`` nor its folder.
     """
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, 2)
+        for descriptor in (2, *more):
+            os.dup2(nowhere, descriptor)
         os.close(nowhere)
         os.chdir("/")
 
