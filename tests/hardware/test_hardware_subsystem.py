@@ -302,14 +302,17 @@ def test_levels_decide_who_is_served_and_an_overflow_is_told():
     assert told == {"events": 2, "overflows": 2, "taken": 0, "left": [0, 0, 0]}
 
 
-def test_the_table_ends_where_the_host_has_said():
-    """Two binds whose windows are the last entry of the table and the one behind it, of the same domain."""
-    bench = SubsystemBench(Subsystem(8))
-    ring, queues, table, entries, domain = 0x5000, 0x9000, 0x2_0000, 8, 5
+@pytest.mark.parametrize("high", [0, 0xABC])
+def test_the_table_is_and_ends_where_the_host_has_said(high):
+    """Two binds whose windows are the last entry of the table, anywhere in 16 TiB, and the one behind it, of
+    the same domain."""
+    bench = SubsystemBench(Subsystem(8), limit=1 << 44)
+    ring, queues, table, entries, domain = 0x5000, 0x9000, high << 32 | 0x2_0000, 8, 5
     last = table + 8 * (entries - 1)
 
     async def script(context):
-        await bench.write(context, lb.TPT_BASE_LOW, table)
+        await bench.write(context, lb.TPT_BASE_LOW, table & 0xFFFFFFFF)
+        await bench.write(context, lb.TPT_BASE_HIGH, high)
         await bench.write(context, lb.TPT_ENTRIES, entries)
         await bench.write(context, lb.COMPLETION_QUEUES + ce.BASE_LOW, ring)
         await bench.write(context, lb.COMPLETION_QUEUES + ce.SIZE, 2)
