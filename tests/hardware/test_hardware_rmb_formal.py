@@ -53,6 +53,9 @@ SPOILT = {
     "no read beside a write": memory_that(
         "self.rmb_mem_re.eq(self.rq_read |", "self.rmb_mem_re.eq((self.rq_read & ~self.rq_write) |"
     ),
+    "no write beside a read": memory_that(
+        "self.rmb_mem_we.eq(self.rq_write |", "self.rmb_mem_we.eq((self.rq_write & ~self.rq_read) |"
+    ),
     "reads where it writes": memory_that(
         "Mux(self.rq_read, self.rq_read_addr,", "Mux(self.rq_read, self.rq_write_addr,"
     ),

@@ -182,8 +182,6 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "all instructions stand in the upper half"), "hardware/test_hardware_assembler.py"),
     (m("gates-picture-joins-reads", "hardware/timing_diagram.py", "since = row.clock + 1 if row.mem_re else since", "since = row.clock if row.mem_re else since",
        "data that are read anew in the second clock are drawn as old ones"), "hardware/test_hardware_rmb_trace.py"),
-    (m("gates-proof-of-no-precedence", "hardware/formal.py", "self.broken_rq.eq(delayed | (read", "self.broken_rq.eq((read",
-       "an RQ that is delayed is proved not to be"), "hardware/test_hardware_rmb_formal.py"),
     (m("gates-subsystem-table-without-end", "hardware/subsystem.py", "self.translations[i].entries.eq(self.local.tpt_entries)", "self.translations[i].entries.eq(~0)",
        "entries behind the table are believed"), "hardware/test_hardware_subsystem.py"),
     (m("gates-subsystem-table-below-4-gib", "hardware/subsystem.py", "self.translations[i].base.eq(self.local.tpt_base)", "self.translations[i].base.eq(self.local.tpt_base[:32])",
