@@ -87,3 +87,8 @@ def test_the_geometry_of_256_vis_is_1280_words() -> None:
     geometry = Geometry()
     assert (geometry.row, geometry.depth, geometry.address_bits, geometry.vi_bits) == (5, 1280, 11, 8)
     assert Geometry(65_536, 16).depth == 65_536 * 17
+
+
+@pytest.mark.parametrize(("vis", "bits"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (257, 9), (65_536, 16)])
+def test_a_vis_number_has_the_bits_that_the_last_one_takes(vis: int, bits: int) -> None:
+    assert Geometry(vis).vi_bits == bits

@@ -358,6 +358,46 @@ next:   move    TX_WORD, HOST_DESCRIPTOR_WORD
 """
 
 
+QUEUES_UP = """
+        .engine {engine}
+        .set    CLOCKS, {wait}
+        move    r1, CLOCKS
+waits:  sub     r1, 1
+        jump.nz waits
+        move    TX_WORD, {engine_word}
+        move    r1, {words}
+pushes: move    TX_PUSH, 0
+        sub     r1, 1
+        jump.nz pushes
+        move    TX_PUSH, 1
+        move    r1, 8
+sealed: sub     r1, 1           ; the ICRC is put behind it
+        jump.nz sealed
+        move    r1, 8
+again:  move    TX_PUSH, 0
+        sub     r1, 1
+        jump.nz again
+        move    TX_PUSH, 1
+        halt
+"""
+
+
+def test_replies_leave_before_requests_that_have_waited_longer():
+    """The SQ's engine has a long packet on the line and a short one behind it when the RQ's has its two."""
+    bench = SubsystemBench(Subsystem(8))
+
+    async def script(context):
+        for engine, (name, wait, words) in enumerate((("SQ", 1, 200), ("RQ", 350, 8))):
+            source = QUEUES_UP.format(engine=name, wait=wait, words=words, engine_word=engine + 1)
+            await bench.load(context, engine, assemble(source).halves)
+        await bench.write(context, lb.RUN, 3)
+        await context.tick().repeat(1600)
+
+    bench.run(script)
+    assert [packet[3] for packet in bench.departed] == [1, 2, 2, 1]
+    assert len(bench.departed[0]) > 800
+
+
 def test_both_engines_fetch_from_the_host_and_send():
     """Each engine takes the words of a packet in as a descriptor and sends them; the packets come back."""
     bench = SubsystemBench(Subsystem(8))

@@ -186,6 +186,8 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "entries behind the table are believed"), "hardware/test_hardware_subsystem.py"),
     (m("gates-subsystem-table-below-4-gib", "hardware/subsystem.py", "self.translations[i].base.eq(self.local.tpt_base)", "self.translations[i].base.eq(self.local.tpt_base[:32])",
        "a table above 4 GiB is looked for below"), "hardware/test_hardware_subsystem.py"),
+    (m("gates-subsystem-requests-first", "hardware/subsystem.py", "connect(m, self.send_fifos[SEND].packet, transmitter.request)\n        connect(m, self.send_fifos[RECEIVE].packet, transmitter.reply)", "connect(m, self.send_fifos[SEND].packet, transmitter.reply)\n        connect(m, self.send_fifos[RECEIVE].packet, transmitter.request)",
+       "replies wait for requests"), "hardware/test_hardware_subsystem.py"),
     (m("gates-subsystem-levels-crossed", "hardware/subsystem.py", "connect(m, self.local.level[i], self.schedulers[i].level)", "connect(m, self.local.level[1 - i], self.schedulers[i].level)",
        "a send queue's level is its receive queue's"), "hardware/test_hardware_subsystem.py"),
     (m("gates-picture-words-over-one-another", "hardware/activity.py", "if taken <= at)", "if taken <= at + WIDTH)",
