@@ -1,7 +1,10 @@
 """How an adapter process falls asleep: nothing that is rung meanwhile is lost."""
 
+import threading
+
 from runtime_served import readable, serving, until
 
+from machine_speed import limit_s
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.specification import parse_one
@@ -45,4 +48,43 @@ def test_a_doorbell_behind_the_last_look_of_one_that_falls_asleep_wakes_it(loopb
         until(lambda: len(waited) == 3)
         assert kicked == [True]
         assert waited == ["rung", "blocked", False]
+        channel.close()
+
+
+def test_nobody_leads_while_he_asks_whether_he_is_ready(loopback_address):
+    """What he asks may wait for a thread that waits for a reply, as that of a command: others can lead."""
+    with serving(loopback_address()) as server:
+        channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+        led, enough = [], threading.Event()
+
+        def ready():
+            led.append(channel._leader_lock.locked())
+            return enough.is_set()
+
+        waiting = threading.Thread(target=channel.wait, args=(ready, None), daemon=True)
+        waiting.start()
+        until(channel._leader_lock.locked)
+        asked = len(led)
+        channel.wake_waiters()
+        until(lambda: len(led) > asked)
+        until(channel._leader_lock.locked)
+        enough.set()
+        channel.wake_waiters()
+        waiting.join(limit_s(60))
+        assert not waiting.is_alive()
+        assert not any(led)
+        channel.close()
+
+
+def test_a_leader_sees_what_changed_before_it_led(loopback_address):
+    """Another one has taken the news from the descriptors meanwhile: nothing would wake it."""
+    with serving(loopback_address()) as server:
+        channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+        assert channel._leader_lock.acquire(blocking=False)
+        channel._wait_leading(channel._changes - 1, None)  # does not block, and counts as a change
+        assert not channel._leader_lock.locked()
+        known = channel._changes
+        assert channel._leader_lock.acquire(blocking=False)
+        channel._wait_leading(known, 0.0)
+        assert channel._changes == known + 1
         channel.close()

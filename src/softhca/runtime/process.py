@@ -196,18 +196,21 @@ class ProcessChannel(HostChannel):
         if self._spin(ready):
             return True
         until_ns = None if timeout_s is None else now_ns() + int(timeout_s * NS_PER_S)
-        while not ready():
+        while True:
+            known = self._changes
+            # Without any lock, and not as the leader: it may close the device, carry out a command, or wait
+            # for a thread that does so, and whose reply somebody must wait for meanwhile.
+            if ready():
+                return True
             if not self._alive:
                 return False
             left_s = None if until_ns is None else max(until_ns - now_ns(), 0) / NS_PER_S
-            known = self._changes
             if self._leader_lock.acquire(blocking=False):
-                self._wait_leading(ready, left_s)
-            elif not ready():  # without the condition's lock: ``ready`` may close the device
+                self._wait_leading(known, left_s)
+            else:
                 self._wait_following(known, left_s)
             if until_ns is not None and now_ns() >= until_ns:
                 return ready()
-        return True
 
     def _wait_following(self, known: int, left_s: float | None) -> None:
         """Wait until the number of changes is not ``known`` any more, or until no thread leads."""
@@ -224,12 +227,14 @@ class ProcessChannel(HostChannel):
                 return False
         return True
 
-    def _wait_leading(self, ready: Ready, left_s: float | None) -> None:
-        """Block once, on behalf of all threads that wait; the caller holds the leader's lock."""
+    def _wait_leading(self, known: int, left_s: float | None) -> None:
+        """Block once, on behalf of all threads that wait, unless something has changed since the number of
+        changes was ``known``; the caller holds the leader's lock.
+        """
         try:
-            # Only the leader drains the descriptors, so this check sees every event from before.
+            # Only the leader drains the descriptors, and counts that as a change before the next one leads.
             control, wake_socket = self._control, self._wake_socket
-            if ready() or control is None or wake_socket is None:
+            if self._changes != known or control is None or wake_socket is None:
                 return
             descriptors = wake_socket.fileno(), self._wake_event.fileno(), control.fileno()
             if min(descriptors) < 0:
@@ -242,8 +247,10 @@ class ProcessChannel(HostChannel):
             if self.check_alive():
                 wake_socket.drain()
         finally:
-            self._leader_lock.release()
-            self._notify_waiters()
+            with self._changed:
+                self._changes += 1
+                self._leader_lock.release()
+                self._changed.notify_all()
             if self._leaving:
                 self._close_descriptors()
 
