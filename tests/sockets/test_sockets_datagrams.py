@@ -101,6 +101,40 @@ def test_memory_may_be_changed_once_sendto_has_returned(bound: Bound) -> None:
     assert port_of(one).direct_bytes == len(before)  # type: ignore[attr-defined]
 
 
+def test_who_waits_learns_what_another_thread_has_taken(
+    bound: Bound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has the lock when a datagram arrives, and takes it: no event tells of it again."""
+    one, other = bound(), bound()
+    one.sendto(b"before", other.getsockname())
+    assert other.recv(100) == b"before"
+    port, end = port_of(other), other.datagrams
+    assert end is not None
+    received: list[bytes] = []
+    woken: list[bool] = []
+    waiting = threading.Event()
+    wait = end.ports[0].completion_thread.wait
+
+    def waits(ended: Callable[[], bool], deadline_s: float | None) -> bool:
+        waiting.set()
+        return wait(ended, deadline_s)
+
+    monkeypatch.setattr(end.ports[0].completion_thread, "wait", waits)
+    reader = threading.Thread(target=lambda: received.append(other.recv(100)), daemon=True)
+    reader.start()
+    assert waiting.wait(limit_s(60))
+    with end._guard:
+        one.sendto(b"taken", other.getsockname())
+        while not end._missed:
+            port.driver.progress()  # type: ignore[attr-defined]
+        end._pump()
+        wake = end._wake
+        monkeypatch.setattr(end, "_wake", lambda: woken.append(True) or wake())
+    assert woken
+    reader.join(limit_s(60))
+    assert received == [b"taken"]
+
+
 def test_who_may_change_its_memory_is_waited_for(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
     """No completion is seen before the sender waits for one."""
     one, other = bound(), bound()

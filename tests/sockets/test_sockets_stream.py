@@ -9,10 +9,12 @@ import os
 import select
 import socket as kernel
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
+from machine_speed import limit_s
 from softhca import sockets
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
@@ -282,6 +284,49 @@ def test_mapped_pages_do_not_stop_who_receives_elsewhere(connected: Connect) -> 
         assert read(other, len(data)) == data
         one.sendall(bytes(65536))
         assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) in range(1, 65537)
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Until it is true, which an event or another thread makes it."""
+    end_s = time.monotonic() + limit_s(60)
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("halfway", [False, True])
+def test_who_waits_learns_what_another_thread_has_taken(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch, halfway: bool
+) -> None:
+    """The other one has the stream's lock when data arrive, and takes the completion before the reader can:
+    no event tells of it again.  ``halfway``: it has taken it, and not yet looked at it."""
+    one, other = connected()
+    stream = other.stream
+    assert stream is not None
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(other.recv(100)), daemon=True)
+    reader.start()
+    until(lambda: stream._sleeping > 0)
+    with stream._guard:
+        stream._pumping = halfway
+        one.sendall(b"taken")
+        taken = []
+        while halfway and not taken:
+            other.stream._driver.progress()  # type: ignore[union-attr]
+            taken = stream._handle.poll(8)
+        until(lambda: stream._missed)
+        if halfway:
+            for each in taken:
+                stream._arrived(each.imm_data)
+            stream._pumping = False
+        else:
+            stream._pump()
+        woken: list[bool] = []
+        wake = stream._driver.wake_waiters
+        monkeypatch.setattr(stream._driver, "wake_waiters", lambda: woken.append(True) or wake())
+    assert woken
+    reader.join(limit_s(60))
+    assert received == [b"taken"]
 
 
 def test_mapped_pages_whose_copies_are_refused_stay(

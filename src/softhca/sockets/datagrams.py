@@ -81,7 +81,7 @@ class _Guard:
 
     def __exit__(self, *error: object) -> None:
         end = self._end
-        end._lock.release()
+        end.unlock()
         if end._news:
             end._serve()
 
@@ -109,6 +109,7 @@ class DatagramEnd:
         self._admissions = 0
         self._lock = threading.RLock()
         self._guard = _Guard(self)
+        self._pumping = self._missed = False
         self._news = self._kernel_ready = self._kernel_first = False
         self._peers: OrderedDict[Address, Peer] = OrderedDict()
         self._refused: Counter[str] = Counter()
@@ -363,6 +364,13 @@ class DatagramEnd:
 
     def _pump(self) -> None:
         """With the lock: take what has come."""
+        self._pumping = True
+        try:
+            self._take_all()
+        finally:
+            self._pumping = False
+
+    def _take_all(self) -> None:
         for port in self.ports:
             port.pump()
             for claim in port.state.claims():
@@ -405,7 +413,14 @@ class DatagramEnd:
                 self._pump()
                 self._changed()
             finally:
-                self._lock.release()
+                self.unlock()
+
+    def unlock(self) -> None:
+        """Give the lock back, and have those look again who wait and have found it taken, as a stream has."""
+        self._lock.release()
+        if self._missed:
+            self._missed = False
+            self._wake()
 
     def _kernel_news(self) -> None:
         """The hub: the kernel has something."""
@@ -446,11 +461,14 @@ class DatagramEnd:
         """Wait, driving the device, until ``ready()``; False at the deadline."""
 
         def ended() -> bool:
-            if any(port.waiting for port in self.ports) and self._lock.acquire(blocking=False):
-                try:
-                    self._pump()
-                finally:
-                    self._lock.release()
+            if self._pumping or any(port.waiting for port in self.ports):
+                self._missed = True  # first: whoever holds the lock sees it when he gives that back
+                if self._lock.acquire(blocking=False):
+                    self._missed = False
+                    try:
+                        self._pump()
+                    finally:
+                        self.unlock()
             return self.closed or ready()
 
         try:

@@ -72,7 +72,7 @@ class Stream:
         self._channel: CMEventChannel | None = None
         self._lock = threading.RLock()
         self._guard = Guard(self)
-        self._news = self._pumping = self._closed = self._lost = self._goodbye = False
+        self._news = self._pumping = self._missed = self._closed = self._lost = self._goodbye = False
         self._state: StreamState | None = None
         self._owed = self._sleeping = 0
         self._watched = False
@@ -170,7 +170,17 @@ class Stream:
                 if self._goodbye:
                     self._judge_end()
             finally:
-                self._lock.release()
+                self.unlock()
+
+    def unlock(self) -> None:
+        """Give the lock back, and have those look again who wait and have found it taken: what they would
+        have found has been taken meanwhile, and no event tells of it.
+        """
+        self._lock.release()
+        if self._missed:
+            self._missed = False
+            with contextlib.suppress(*_FAILED):
+                self._driver.wake_waiters()
 
     def _pump(self) -> None:
         """With the lock held: take all completions there are, and answer them."""
@@ -298,11 +308,14 @@ class Stream:
         """
 
         def ended() -> bool:
-            if self._waiting() and self._lock.acquire(blocking=False):
-                try:
-                    self._pump()
-                finally:
-                    self._lock.release()
+            if self._waiting() or self._pumping:
+                self._missed = True  # first: whoever holds the lock sees it when he gives that back
+                if self._lock.acquire(blocking=False):
+                    self._missed = False
+                    try:
+                        self._pump()
+                    finally:
+                        self.unlock()
             if self._news or self._given_back:
                 self._serve()
             return bool(self.error) or self._closed or ready()

@@ -23,7 +23,7 @@ class Guard:
 
     def __exit__(self, *error: object) -> None:
         stream = self._stream
-        stream._lock.release()
+        stream.unlock()
         if stream._news or stream._given_back:
             stream._serve()
 
