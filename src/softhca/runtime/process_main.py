@@ -51,12 +51,12 @@ def main(arguments: list[str] | None = None) -> int:
             code = getattr(error, "errno", None) or errno.EINVAL
             messages.send_packet(first, encode_refusal(READY, code, reason))
         return 1
+    places = "+".join(link.address for link in links)
     if first is not None:
-        places = "+".join(link.address for link in links)
         messages.send_packet(first, encode_answer(READY, {"place": places.encode()}))
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     if options.service:
-        print("ready", "+".join(link.address for link in links), flush=True)
+        print("ready", places, flush=True)
         if options.bound >= 0:  # whoever handed that over goes; a service manager reads on
             _leave_starter(1)
     if options.stay:
