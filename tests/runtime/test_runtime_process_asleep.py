@@ -1,5 +1,7 @@
 """How an adapter process falls asleep: nothing that is rung meanwhile is lost."""
 
+import os
+import signal
 import threading
 
 from runtime_served import readable, serving, until
@@ -87,4 +89,33 @@ def test_a_leader_sees_what_changed_before_it_led(loopback_address):
         assert channel._leader_lock.acquire(blocking=False)
         channel._wait_leading(known, 0.0)
         assert channel._changes == known + 1
+        channel.close()
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(loopback_address):
+    """One that was about to wake, or to be woken, has a lock of the channel for ever there."""
+    with serving(loopback_address()) as server:
+        channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
+        held, done = threading.Event(), threading.Event()
+
+        def hold():
+            with channel._wake_event._lock, channel._changed, channel._leader_lock:
+                held.set()
+                done.wait()
+
+        holder = threading.Thread(target=hold, daemon=True)
+        holder.start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                signal.alarm(round(limit_s(60)) + 1)
+                channel.wake_waiters()
+                status = 0 if channel._wake_event.fileno() < 0 else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        done.set()
+        holder.join()
         channel.close()

@@ -329,9 +329,11 @@ class ProcessChannel(HostChannel):
         self._alive = False
         control, self._control = self._control, None
         wake_socket, self._wake_socket = self._wake_socket, None
-        for party in (control, wake_socket, self._wake_event):
+        self._changed, self._leader_lock = threading.Condition(), threading.Lock()  # the parent had them
+        for party in (control, wake_socket):
             if party is not None:
                 party.close()
+        self._wake_event.abandon()
         messages.close_all((self.memory.fd,))
 
     # fork.ForkAware

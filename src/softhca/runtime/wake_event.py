@@ -36,3 +36,8 @@ class WakeEvent:
             fd, self._fd = self._fd, -1
             if fd >= 0:
                 os.close(fd)
+
+    def abandon(self) -> None:
+        """In a forked child: close it, whichever of the parent's threads was about to use it."""
+        self._lock = threading.RLock()
+        self.close()

@@ -642,6 +642,7 @@ class Stream:
     def abandon(self) -> None:
         """In a forked child: all of it is the parent's."""
         self._closed = True
+        self._missed = False  # whoever waited is a thread of the parent
         self.error = errno.ECONNRESET
         self.on_change = self.on_stall = None
         self._lock = threading.RLock()
