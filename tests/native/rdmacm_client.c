@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sched.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -657,6 +659,82 @@ static void case_threads(void)
     CHECK(!close(fd));
 }
 
+struct closing {
+    int fd;
+    uint32_t id;
+    _Atomic pid_t threads[3];
+    _Atomic int ended;
+};
+
+static void *destroys(void *argument)
+{
+    struct closing *closing = argument;
+    closing->threads[0] = gettid();
+    CHECK(!destroy(closing->fd, closing->id, NULL));
+    return NULL;
+}
+
+static void *waits(void *argument)
+{
+    struct closing *closing = argument;
+    struct ucma_event event;
+    closing->threads[1] = gettid();
+    get_event(closing->fd, &event);
+    closing->ended = 1;
+    return NULL;
+}
+
+static void *closes(void *argument)
+{
+    struct closing *closing = argument;
+    closing->threads[2] = gettid();
+    CHECK(!close(closing->fd));
+    return NULL;
+}
+
+/* Wait until a thread sleeps in one of two system calls (both may be the same one), or has ended. */
+static void sleeps_in(struct closing *closing, int which, long one, long other)
+{
+    char path[64], said[64];
+    for (long number = -1; number != one && number != other && !closing->ended; sched_yield()) {
+        ssize_t got = 0;
+        int file;
+        snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)closing->threads[which]);
+        file = open(path, O_RDONLY | O_CLOEXEC);
+        if (file >= 0)
+            got = read(file, said, sizeof said - 1), close(file);
+        said[got > 0 ? got : 0] = 0;
+        if (said[0] >= '0' && said[0] <= '9')
+            number = strtol(said, NULL, 10);
+    }
+}
+
+/* Who waited for events before a close goes on waiting, though a command of another thread was under way: the
+   adapter process is stopped when the byte has come, and goes on after the second one. */
+static void case_closing(void)
+{
+    struct closing closing = {.fd = open_file(0)};
+    pthread_t threads[3];
+    char byte;
+    closing.id = create(closing.fd, 1, TCP);
+    CHECK(!bind_to(closing.fd, closing.id, address, 0));
+    CHECK(!number(closing.fd, UCMA_LISTEN, closing.id, 1));
+    storming = 1;
+    step();
+    CHECK(read(0, &byte, 1) == 1);
+    CHECK(!pthread_create(&threads[0], NULL, destroys, &closing));
+    sleeps_in(&closing, 0, SYS_poll, SYS_ppoll);
+    CHECK(!pthread_create(&threads[1], NULL, waits, &closing));
+    sleeps_in(&closing, 1, SYS_futex, SYS_read);
+    CHECK(!pthread_create(&threads[2], NULL, closes, &closing));
+    sleeps_in(&closing, 2, SYS_futex, SYS_futex);
+    step();
+    CHECK(!pthread_join(threads[0], NULL) && !pthread_join(threads[2], NULL));
+    sleeps_in(&closing, 1, SYS_read, SYS_read);
+    CHECK(!closing.ended);
+    CHECK(!pthread_cancel(threads[1]) && !pthread_join(threads[1], NULL));
+}
+
 /* The adapter process goes: it is killed when the byte has come. */
 static void case_removal(void)
 {
@@ -760,7 +838,7 @@ int main(int count, char **words)
                  {"families", case_families},
                  {"timewait", case_timewait}, {"untaken", case_untaken},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},
-                 {"storm", case_storm}};
+                 {"closing", case_closing}, {"storm", case_storm}};
     address = count > 2 ? words[2] : "127.0.0.1";
     for (size_t i = 0; count > 1 && i < sizeof cases / sizeof *cases; i++)
         if (!strcmp(words[1], cases[i].name)) {

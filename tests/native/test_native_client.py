@@ -2,8 +2,10 @@
 with sanitizers; kills.
 """
 
+import os
 import random
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -127,6 +129,29 @@ def test_programs_are_told_when_an_adapter_has_gone(libibverbs, cm_client):
             said, _ = program.communicate(timeout=LIMIT_S)
     finally:
         own.adapter.kill()
+        own.end()
+    assert program.returncode == 0, said
+
+
+def test_who_waits_for_events_before_a_close_waits_on(libibverbs, cm_client):
+    """As with the kernel's device, though another thread's command is under way at the adapter."""
+    own = World(libibverbs, "*")
+    try:
+        with subprocess.Popen([str(cm_client), "closing"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, env=own.environment) as program:  # fmt: skip
+            try:
+                assert program.stdout.read(1) == "."
+                own.adapter.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, own.adapter.pid, os.WSTOPPED)
+                program.stdin.write(".")
+                program.stdin.flush()
+                assert program.stdout.read(1) == "."
+                own.adapter.send_signal(signal.SIGCONT)
+                said, _ = program.communicate(timeout=LIMIT_S)
+            finally:
+                own.adapter.send_signal(signal.SIGCONT)
+                program.kill()
+    finally:
         own.end()
     assert program.returncode == 0, said
 

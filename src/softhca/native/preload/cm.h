@@ -132,10 +132,12 @@ struct event {
     struct ucma_event ucma;
 };
 
-/* One open of the device.  One byte in its socket says that events wait.  `descriptor` -1: it was closed;
-   `dead`: it is the parent's of this forked process; `users` wait for events. */
+/* One open of the device.  One byte in its socket says that events wait.  `descriptor` is the program's, -1: it was
+   closed; `inner` is another one of the same socket, which who waits for events reads; `dead`: it is the
+   parent's of this forked process; `users` wait for events; `ended`: it stands for no open. */
 struct file {
-    int descriptor, other, token, dead, users;
+    int descriptor, inner, other, token, dead, ended;
+    _Atomic int users;
     uint64_t inode;
     pid_t pid;
     struct file *next;

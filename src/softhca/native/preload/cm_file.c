@@ -41,7 +41,7 @@ static void fork_child(void)
         struct file *file = atomic_load(&files[i]);
         if (file && !file->dead) {
             file->dead = 1;
-            file->users = 0;
+            atomic_store(&file->users, 0);
             open_files--;
         }
     }
@@ -74,14 +74,16 @@ static struct device *release(struct file *file)
     struct device *ended = NULL;
     struct identifier *id;
     uint32_t handle = 0;
-    if (file->descriptor >= 0 || file->users)
+    if (file->descriptor >= 0 || file->ended || atomic_load(&file->users))
         return NULL;
     while (!file->dead && (id = identifier_next(&handle)))
         if (id->file == file)
             identifier_free(id);
     if (!file->dead && !--open_files)
         ended = devices_take();
+    close(file->inner);
     close(file->other);
+    file->ended = 1;
     file->next = unused;
     unused = file;
     return ended;
@@ -127,17 +129,23 @@ struct file *cm_find(int descriptor)
     return file;
 }
 
-/* A file of these two descriptors; the lock is held. */
-static struct file *new_file(int descriptor, int other, uint64_t inode)
+/* A file of these three descriptors; the lock is held. */
+static struct file *new_file(int descriptor, int inner, int other, uint64_t inode)
 {
     struct file *file = unused;
     if (file)
         unused = file->next;
     else
-        file = malloc(sizeof *file);
+        file = calloc(1, sizeof *file);
     if (!file)
         return NULL;
-    *file = (struct file){.descriptor = descriptor, .other = other, .inode = inode, .pid = getpid()};
+    file->descriptor = descriptor; /* `users` stays: a thread may be finding out that it came too late */
+    file->inner = inner;
+    file->other = other;
+    file->token = file->dead = file->ended = 0;
+    file->inode = inode;
+    file->pid = getpid();
+    file->first = NULL;
     file->last = &file->first;
     open_files++;
     return file;
@@ -148,17 +156,21 @@ int cm_open(int flags)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct file *file = NULL;
     uint64_t inode;
-    int ends[2], error = EMFILE;
+    int ends[2], inner = -1, error = EMFILE;
     pthread_once(&once, once_only);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, ends))
         return -1;
-    if (ends[0] < MOST_FILES && !inode_of(ends[0], &inode)) {
+    if (ends[0] < MOST_FILES && !inode_of(ends[0], &inode))
+        inner = fcntl(ends[0], F_DUPFD_CLOEXEC, 0);
+    if (inner >= 0) {
         error = ENOMEM;
         forget(ends[0]);
-        LOCKED(file = new_file(ends[0], ends[1], inode));
+        LOCKED(file = new_file(ends[0], inner, ends[1], inode));
     }
     if (!file) {
         close(ends[0]), close(ends[1]);
+        if (inner >= 0)
+            close(inner);
         errno = error;
         return -1;
     }
@@ -220,26 +232,43 @@ void file_move(struct file *from, struct file *to, struct identifier *owner, str
     }
     from->last = each;
     /* Where the byte is not there a reader has taken it, and finds out by itself. */
-    if (!from->first && from->token && from->descriptor >= 0
-        && recv(from->descriptor, &token, 1, MSG_DONTWAIT) == 1)
+    if (!from->first && from->token && recv(from->inner, &token, 1, MSG_DONTWAIT) == 1)
         from->token = 0;
+}
+
+/* Whether `file` still is this open descriptor's. */
+static int is_open(const struct file *file, int descriptor)
+{
+    return atomic_load(&files[descriptor]) == file;
 }
 
 static void unuse(void *argument)
 {
     struct file *file = argument;
     struct device *ended;
-    LOCKED(file->users--; ended = release(file));
+    atomic_fetch_sub(&file->users, 1);
+    LOCKED(ended = release(file));
     devices_free(ended);
 }
 
+/* Whether the descriptor is open; then the file does not end before unuse().  This takes no lock: a command of
+   another thread may hold it until its adapter answers, and who has come before a close is to wait on. */
+static int use(struct file *file, int descriptor)
+{
+    atomic_fetch_add(&file->users, 1);
+    if (is_open(file, descriptor))
+        return 1;
+    unuse(file);
+    return 0;
+}
+
 /* Wait for the byte, where signals and cancellation do what they do in a read(); errno. */
-static int await_byte(struct file *file, int descriptor)
+static int await_byte(struct file *file)
 {
     char token;
     ssize_t got;
     pthread_cleanup_push(unuse, file);
-    got = read(descriptor, &token, 1);
+    got = read(file->inner, &token, 1);
     pthread_cleanup_pop(0);
     return got < 0 ? errno : got ? 0 : EIO;
 }
@@ -267,25 +296,20 @@ static int take_event(struct file *file, struct ucma_event *ucma)
     return 1;
 }
 
-/* Whether `file` still is this open descriptor's. */
-static int is_open(const struct file *file, int descriptor)
-{
-    return atomic_load(&files[descriptor]) == file;
-}
-
 static int get_event(struct file *file, int descriptor, uint64_t response, size_t room)
 {
     struct ucma_event ucma;
     int error = 0, found = 0;
     if (room < offsetof(struct ucma_event, reserved))
         return ENOSPC;
-    LOCKED(error = !is_open(file, descriptor) ? EBADF : file->dead ? EIO : 0; file->users += !error);
-    if (error)
-        return error;
+    if (!use(file, descriptor))
+        return EBADF;
+    if (file->dead)
+        error = EIO;
     while (!error && !found) {
-        error = descriptor < 0 ? EBADF : await_byte(file, descriptor);
+        error = await_byte(file);
         if (!error)
-            LOCKED(found = take_event(file, &ucma); descriptor = file->descriptor);
+            LOCKED(found = take_event(file, &ucma));
     }
     unuse(file);
     if (!error)
