@@ -366,13 +366,12 @@ def test_a_request_from_another_address_ends_no_connection_and_repeats_no_answer
     network.listen()
     active, passive = network.establish()
     names = len(network.sent)
-    for number in (active, active + 1):  # the connection's own, and another of its queue pair
-        forged = replace(REQUEST, local_comm_id=number, local_ca_guid=GUIDS[0])
+    for number, queue_pair in ((active, 0x90), (active + 1, REQUEST.local_qpn)):  # one of the peer's each
+        forged = replace(REQUEST, local_comm_id=number, local_ca_guid=GUIDS[0], local_qpn=queue_pair)
         network.managers[1].receive(m.encode(forged, 1), from_other(network.address(0)), network.now)
-    assert network.managers[1].counters["drops_unmatched"] == 1
     assert network.state(1, passive) == s.ESTABLISHED
     assert network.names()[names:] == []
-    assert network.programs[1].kinds == [e.REQUEST]  # the second is as anybody's
+    assert network.programs[1].kinds == [e.REQUEST] * 2  # both are as anybody's
 
 
 def test_a_second_request_from_another_address_is_not_acknowledged(network):
@@ -381,7 +380,41 @@ def test_a_second_request_from_another_address_is_not_acknowledged(network):
     network.arrive()
     network.managers[1].receive(network.sent[0][1], from_other(network.address(0)), network.now)
     assert network.names() == ["Req"]
-    assert network.managers[1].counters["drops_unmatched"] == 1
+    assert network.programs[1].kinds == [e.REQUEST] * 2  # another port's request, of the same numbers
+
+
+def test_who_asks_first_with_the_number_of_another_adapter_does_not_keep_it_out(network):
+    network.listen()
+    generator = network.managers[0]._tables._random
+    before = generator.getstate()
+    number = network.managers[0]._tables.new_number()
+    generator.setstate(before)
+    forged = replace(REQUEST, local_comm_id=number, local_ca_guid=GUIDS[0], local_qpn=0x99)
+    network.managers[1].receive(m.encode(forged, 9), from_other(network.address(0)), network.now)
+    network.programs[1].take()
+    assert network.connect() == number
+    network.arrive()
+    network.reply(network.programs[1].take().number)
+    network.arrive()
+    assert network.programs[0].kinds == [e.REPLIED]
+
+
+def test_who_replies_with_the_numbers_of_another_adapter_takes_no_connection_from_it(network):
+    network.listen()
+    active = network.connect()
+    network.arrive()
+    passive = network.programs[1].take().number
+    other, forger = network.managers[1], from_other(network.address(0))
+    asked = other.connect(network.programs[1], forger, replace(REQUEST, local_qpn=0x55), network.now)
+    reply = m.Rep(local_comm_id=active, remote_comm_id=asked, local_ca_guid=GUIDS[0], local_qpn=0x77)
+    other.receive(m.encode(reply, 1), forger, network.now)
+    network.programs[1].take()
+    other.receive(network.sent[0][1], network.address(0), network.now)  # the peer asks again
+    assert network.names()[-1] == "Mra"
+    guid = GUIDS[0].to_bytes(8, "big").ljust(72, b"\0")
+    ended = m.Rej(active, 0, m.OF_NONE, 8, reason=m.REJ_TIMEOUT, ari=guid)
+    other.receive(m.encode(ended, 3), network.address(0), network.now)
+    assert network.state(1, passive) == s.CLOSED
 
 
 def test_numbers_are_nobodys_yet():

@@ -483,7 +483,7 @@ CONNECTIONS = (
       "a reply that was lost is not sent again"),
     m("cm-retries-once", CM_STATES, "    (REQ_SENT, RETRY): (REQ_SENT, (RESEND, START)),", "    (REQ_SENT, RETRY): (REQ_SENT, (RESEND,)),",
       "a request that was lost twice is not sent a third time"),
-    m("cm-second-request-is-a-new-one", CM, "        if known is not None:\n            if same_port", "        if False:\n            if same_port",
+    m("cm-second-request-is-a-new-one", CM, "        if known is not None:\n            self._step(known, states.REQ", "        if False:\n            self._step(known, states.REQ",
       "who repeats a request is told that its connection is stale"),
     m("cm-lost-dreq-never-comes", CM_STATES, "    (DREQ_SENT, RETRY): (DREQ_SENT, (RESEND, START)),", "    (DREQ_SENT, RETRY): (DREQ_SENT, ()),",
       "who disconnects waits for ever, and its peer stays"),

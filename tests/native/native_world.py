@@ -37,7 +37,7 @@ SECOND_LISTENS_NOT = "Failed to connect RDMA CM events"
 yet: its two ends synchronise before the server listens, so that the client may be first, on every fabric."""
 
 CHANNEL_CLOSED = "rdma_get_cm_event: Bad file descriptor"
-"""What rping says where its thread for events asks for one more after its other thread, which ends, has closed
+"""What rping says where its thread for events asks for one more after its other one, which ends, has closed
 their channel: a race of its own, with the kernel's device, too.  Its exit status is not 0 then."""
 
 

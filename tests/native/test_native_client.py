@@ -137,8 +137,9 @@ def test_who_waits_for_events_before_a_close_waits_on(libibverbs, cm_client):
     """As with the kernel's device, though another thread's command is under way at the adapter."""
     own = World(libibverbs, "*")
     try:
-        with subprocess.Popen([str(cm_client), "closing"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, env=own.environment) as program:  # fmt: skip
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        command = [str(cm_client), "closing"]
+        with subprocess.Popen(command, **pipes, text=True, env=own.environment) as program:
             try:
                 assert program.stdout.read(1) == "."
                 own.adapter.send_signal(signal.SIGSTOP)

@@ -115,7 +115,7 @@ class ConnectionManager:
         self._timers = Timers()
         self._resolutions = Resolutions(self._tables, self._timers, self.counters, self._transmit)
         self._paths = Paths(self._timers, self.counters, self._transmit, self._report, check_path)
-        self._by_remote: dict[tuple[int, int], Connection] = {}
+        self._by_remote: dict[tuple[bytes | int, int, int], Connection] = {}
         self._by_end: dict[tuple[bytes | int, int, int], Connection] = {}
         self._by_local: dict[int, Connection] = {}
 
@@ -298,12 +298,9 @@ class ConnectionManager:
             self._receive_of_connection(message, transaction_id, source, now)
 
     def _receive_request(self, request: m.Req, transaction_id: int, source: Address, now: int) -> None:
-        known = self._by_remote.get((request.local_ca_guid, request.local_comm_id))
+        known = self._by_remote.get((place_of(source), request.local_ca_guid, request.local_comm_id))
         if known is not None:
-            if same_port(known.peer, source):
-                self._step(known, states.REQ, now)
-            else:
-                self.counters["drops_unmatched"] += 1
+            self._step(known, states.REQ, now)
             return
         reason = 0
         listener = self._tables.listener_of(request.service_id)
@@ -431,7 +428,7 @@ class ConnectionManager:
         found = self._tables.find(number)
         if isinstance(message, m.Rej) and not number and message.reason == m.REJ_TIMEOUT:
             guid = int.from_bytes(message.ari[:8], "big")  # its sender has never heard of our number
-            found = self._by_remote.get((guid, message.local_comm_id))
+            found = self._by_remote.get((place_of(source), guid, message.local_comm_id))
         if not isinstance(found, Connection) or found.state == states.CLOSED:
             return None
         elsewhere = not same_port(found.peer, source)
@@ -624,12 +621,12 @@ class ConnectionManager:
 
     def _remember_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
-        self._by_remote[guid, connection.remote_comm_id] = connection
+        self._by_remote[connection.place, guid, connection.remote_comm_id] = connection
         self._by_end[connection.place, guid, connection.remote_end] = connection
 
     def _forget_peer(self, connection: Connection) -> None:
         guid = connection.remote_ca_guid
-        by_id = guid, connection.remote_comm_id
+        by_id = connection.place, guid, connection.remote_comm_id
         by_end = connection.place, guid, connection.remote_end
         if self._by_local.get(connection.local_end) is connection:
             del self._by_local[connection.local_end]
