@@ -15,6 +15,7 @@ from softhca.driver.connections import (
     CmPath,
     CmQueuePair,
 )
+from softhca.management.cm import messages as m
 from softhca.management.cm.instances import (
     BLOCK_BYTES,
     INSTANCES,
@@ -26,6 +27,7 @@ from softhca.management.cm.instances import (
     with_offer,
     without,
 )
+from softhca.management.mad import Address
 from softhca.testing.ends import RC, SEND, UC, End, post
 from softhca.testing.network import Network
 from softhca.transport.states import RESET
@@ -191,6 +193,39 @@ def test_what_a_request_has_left_behind_is_nobody_s():
     assert not scene.ends[1].node.adapter.port.management[1].connections.channels[0].instances._by_peer
 
 
+def test_a_request_that_found_no_room_leaves_nothing():
+    scene = Scene()
+    scene.channels[1].close()
+    scene.channels[1] = scene.ends[1].device.open_connections(1, entries=1)
+    scene.channels[1].listen(SERVICE)
+    scene.channels[0].connect(SERVICE, scene.path(1), CmQueuePair(0x900, 1))
+    scene.channels[0].connect(SERVICE, scene.path(1), scene.queue_pair(0))
+    scene.network.elapse(1_000_000)
+    scene.raised(1)  # connected by other means
+    assert scene.context(1).instance == 0
+    assert scene.told(1, CM_REQUEST).queue_pair.qp_num == 0x900
+    assert scene.channels[1].idle
+
+
+def test_a_request_that_is_rejected_takes_nothing_from_a_later_one_of_its_queue_pair():
+    """Two adapters behind one address, each with a queue pair of that number."""
+    scene = Scene()
+    connections = scene.ends[1].node.adapter.port.management[1].connections
+    source = Address(qpn=1, gid=scene.ends[0].node.gid, own_gid=scene.ends[1].node.gid)
+    asked = []
+    for guid, number in ((1, 40), (2, 41)):
+        private_data = with_offer(bytes(92), number)
+        request = m.Req(
+            service_id=SERVICE, local_comm_id=guid, local_ca_guid=guid, local_qpn=scene.qps[0].number,
+            private_data=private_data,
+        )  # fmt: skip
+        connections.deliver(m.encode(request, guid), source)
+        asked.append(scene.told(1, CM_REQUEST))
+    scene.channels[1].reject(asked[0].id, 28)
+    scene.raised(1)
+    assert scene.context(1).instance == 41
+
+
 def test_only_queue_pairs_of_the_host_itself_get_a_number():
     scene = Scene()
     stranger = End(scene.ends[0].node)
@@ -261,6 +296,15 @@ def test_a_number_that_is_not_newer_than_the_last_is_answered_by_the_next(ahead,
     last = numbers.next(b"a")
     offered = (last + ahead - 1) % INSTANCES + 1
     assert numbers.agree(b"a", offered) == (offered if taken else last % INSTANCES + 1)
+
+
+@pytest.mark.parametrize(("ahead", "taken"), [(1, True), (63, True), (64, False), (126, False), (0, False)])
+def test_an_answer_of_before_does_not_bring_numbers_back(ahead, taken):
+    numbers = Instances(random.Random(1))
+    last = numbers.next(b"a")
+    answered = (last + ahead - 1) % INSTANCES + 1
+    numbers.agreed(b"a", answered)
+    assert numbers.next(b"a") == (answered if taken else last) % INSTANCES + 1
 
 
 def test_the_numbers_of_many_peers_are_bounded():

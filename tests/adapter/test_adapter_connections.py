@@ -7,6 +7,7 @@ import pytest
 from softhca.adapter.connection_manager import CONNECTION_BYTES
 from softhca.driver.connections import (
     CM_ESTABLISHED,
+    CM_REJECTED,
     CM_REPLIED,
     CM_REQUEST,
     CM_SIDR_REPLY,
@@ -16,6 +17,7 @@ from softhca.driver.connections import (
     CmQueuePair,
 )
 from softhca.driver.errors import DriverError
+from softhca.machine.primitives import store64
 from softhca.management.cm import messages as m
 from softhca.management.mad import MadHeader
 from softhca.queues.control_fields import EVENT_CM, OPEN_CM
@@ -23,6 +25,8 @@ from softhca.testing import SENT
 from softhca.testing.network import Network
 
 SERVICE = 0x0106_1C46
+NOBODYS = SERVICE + 1
+MS = 1_000_000
 
 
 def queue_pair(number=0x12):
@@ -187,3 +191,63 @@ def test_events_of_a_channel_go_to_the_event_channel_that_it_names(monkeypatch):
     assert sink.events == [(EVENT_CM, named.number)]
     named.close()
     assert sink.events == []
+
+
+def refused(scene, channel, count, first=0x200):
+    """Connections of the first side that nobody wants; the rejections of all have come."""
+    numbers = [channel.connect(NOBODYS, scene.path(), queue_pair(first + n)) for n in range(count)]
+    scene.network.elapse(MS)
+    return numbers
+
+
+def test_events_that_wait_for_room_are_not_overtaken():
+    scene = Scene()
+    channel = scene.devices[0].open_connections(1, entries=1)
+    numbers = refused(scene, channel, 3)
+    told = [channel.receive(0).id]
+    numbers += refused(scene, channel, 1, 0x300)  # there is room, of which those that wait do not know yet
+    while len(told) < 4:
+        event = channel.receive(0)
+        if event is None:
+            scene.network.elapse(20 * MS)
+        else:
+            told.append(event.id)
+    assert told == numbers
+
+
+def test_a_request_does_not_overtake_the_end_of_those_before_it():
+    scene = Scene()
+    channel = scene.devices[1].open_connections(1, entries=1)
+    channel.listen(NOBODYS)
+    path = scene.path(cm_response_timeout=14)  # 67 ms, and twice the way: the request comes again
+    active, passive = [], []
+    for number in range(2):
+        active.append(scene.channels[0].connect(NOBODYS, path, queue_pair(0x200 + number)))
+        scene.network.run(lambda: not channel.idle)
+        passive.append(channel.receive(0).id)
+    for number in active:
+        scene.channels[0].destroy(number)
+    scene.network.elapse(MS)
+    told = [channel.receive(0)]
+    scene.channels[0].connect(NOBODYS, path, queue_pair(0x300))
+    scene.network.elapse(MS)
+    for _ in range(2):
+        scene.network.run(lambda: not channel.idle)
+        told.append(channel.receive(0))
+    assert [event.kind for event in told] == [CM_REJECTED, CM_REJECTED, CM_REQUEST]
+    assert [event.id for event in told[:2]] == passive
+
+
+def test_events_for_a_ring_that_its_host_has_broken_are_not_kept():
+    scene = Scene()
+    channel = scene.devices[0].open_connections(1, entries=1)
+    host = scene.nodes[0].adapter.port.management[1].connections.channels[-1]
+    refused(scene, channel, 3)
+    assert len(host.waiting) == 2
+    store64(channel._ring.layout.control + 64, 1 << 40)  # a head that no tail has reached
+    scene.network.elapse(100 * MS)
+    assert not host.waiting
+    refused(scene, channel, 3, 0x300)
+    scene.network.elapse(100 * MS)
+    assert not host.waiting
+    scene.connect()  # others' channels go on

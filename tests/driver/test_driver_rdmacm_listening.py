@@ -317,6 +317,54 @@ def test_a_request_that_fails_says_why(make, device, kind, expected, status):
     assert (event.kind, event.status, owner.state) == (expected, status, states.CLOSED)
 
 
+class QueuePair:
+    """Takes down how it is modified; ``refused`` is the state that it does not go to."""
+
+    number = 44
+
+    def __init__(self, refused=None):
+        self.modified = []
+        self.refused = refused
+
+    def modify(self, attributes):
+        if attributes["qp_state"] == self.refused:
+            raise DriverError(errno.ENOMEM, "refused")
+        self.modified.append(attributes)
+
+
+def test_who_asked_takes_the_peers_reply_over_into_its_queue_pair(make, device):
+    owner = routed(make)
+    owner.queue_pair = QueuePair()
+    owner.connection.connect(ConnectionParameters(retry_count=5, rnr_retry_count=6))
+    replied = replace(request().queue_pair, rnr_retry=2, retry_cnt=1)
+    device.channel.queue_event(answer(cm.CM_REPLIED, 101, queue_pair=replied))
+    assert (owner.channel.next_event(0).kind, owner.state) == (events.ESTABLISHED, states.CONNECTED)
+    assert [each["qp_state"] for each in owner.queue_pair.modified] == [RTR, RTS]
+    # How often to try again where there is no receive is for who receives to say, the rest for who asks.
+    assert (owner.queue_pair.modified[1]["rnr_retry"], owner.queue_pair.modified[1]["retry_cnt"]) == (2, 5)
+    assert device.channel.sent[-1] == ("ready", (101,), {})
+
+
+@pytest.mark.parametrize("refused", [RTR, RTS, "ready"])
+def test_a_reply_whose_queue_pair_does_not_get_ready_ends_the_connection(make, device, refused):
+    owner = routed(make)
+    owner.queue_pair = QueuePair(refused)
+    owner.connection.connect()
+    if refused == "ready":
+        device.channel.refusal = errno.ENOMEM
+    device.channel.queue_event(answer(cm.CM_REPLIED, 101))
+    event = owner.channel.next_event(0)
+    assert (event.kind, event.status) == (events.CONNECT_ERROR, -errno.ENOMEM)
+    assert device.channel.sent[-1] == ("destroy", (101,), {})  # so that the peer is told
+    assert owner.state == states.CLOSED
+    device.channel.refusal = 0
+    with pytest.raises(DriverError, match="CLOSED"):
+        owner.connection.establish()
+    sent = len(device.channel.sent)
+    owner.connection.disconnect()  # of what is over
+    assert len(device.channel.sent) == sent
+
+
 def connected(make, device):
     owner = routed(make)
     owner.connection.connect()

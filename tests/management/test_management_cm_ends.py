@@ -194,6 +194,56 @@ def test_a_flood_of_requests_is_bounded_and_who_asks_on_is_served():
     assert manager.counters["drops_full"] == manager.counters["requests"] - 4
 
 
+def test_a_request_that_gave_way_is_as_new_when_its_peer_asks_again():
+    """Also where the program has not let go of it yet."""
+    network = Network()
+    network.listen(backlog=1)
+    network.connect()
+    network.connect(replace(REQUEST, local_qpn=0x12))
+    network.arrive()
+    assert network.programs[1].kinds == [e.REQUEST, e.REQUEST, e.REJECTED]
+    first = network.programs[1].take().number
+    network.managers[1].receive(network.sent[0][1], network.address(0), network.now)
+    again = next(event for event in network.programs[1].events[2:] if event.kind == e.REQUEST)
+    assert again.number != first
+    assert [network.state(1, number) for number in (first, again.number)] == [s.CLOSED, s.REQ_RCVD]
+
+
+@pytest.mark.parametrize(("state", "own"), [side for side in SIDES if side != (s.REQ_SENT, 0)])
+def test_a_queue_pair_that_asks_anew_ends_what_was_established_and_nothing_else(state, own):
+    """What was not established ends by itself: its peer says that it knows nothing of it."""
+    met = Met(state, own)
+    connection = met.connection
+    anew = replace(
+        REQUEST,
+        local_comm_id=connection.remote_comm_id ^ 1,
+        local_ca_guid=connection.remote_ca_guid,
+        local_qpn=connection.remote_end,
+    )
+    met.manager.receive(m.encode(anew, 5), met.network.address(1 - own), met.network.now)
+    ended = state == s.ESTABLISHED
+    assert connection.state == (s.DREQ_SENT if ended else state)
+    assert met.network.names() == ["Dreq"] * ended + ["Rej"]
+    refusal = m.decode(met.network.sent[-1][1])[1]
+    assert (refusal.reason, refusal.remote_comm_id) == (m.REJ_STALE_CONNECTION, anew.local_comm_id)
+    assert met.program.events == []
+
+
+@pytest.mark.parametrize("kind", [m.Rep, m.Rtu])
+def test_who_speaks_of_a_connection_that_is_over_is_told_so(kind):
+    """Even while its program has not let go of it: else the peer would ask until it gives up."""
+    met = Met(s.REQ_SENT, 0)
+    met.manager.reject(met.program, met.number, m.REJ_CONSUMER_DEFINED, b"", b"", met.network.now)
+    met.network.sent.clear()
+    assert met.network.state(0, met.number) == s.CLOSED
+    late = m.encode(kind(0x77, met.number), 1)
+    met.manager.receive(late, met.network.address(1), met.network.now)
+    refusal = m.decode(met.network.sent[-1][1])[1]
+    assert met.network.names() == ["Rej"]
+    assert (refusal.reason, refusal.remote_comm_id) == (m.REJ_INVALID_COMM_ID, 0x77)
+    assert refusal.message_rejected == (m.OF_REP if kind is m.Rep else m.OF_NONE)
+
+
 @pytest.mark.parametrize("timeout", [0, 14])
 def test_nobody_there_and_nobody_listening_are_told_apart(timeout):
     network = Network()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from mutant_channels import CONNECTED
 from mutant_congestion import CONGESTION
+from mutant_connections import CONNECTIONS
 from mutant_driver import DRIVER
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
@@ -399,6 +400,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "each burst leaves a buffer behind"), AHEAD),
     *SOCKETS,
     *CONNECTED,
+    *CONNECTIONS,
     *STORAGE,
     *HARDWARE,
     *GATES,

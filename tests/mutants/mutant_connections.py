@@ -1,0 +1,54 @@
+"""Bugs of the communication manager and of what is around it, with the tests that judge them."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+CM = "management/cm/manager.py"
+SIDR = "management/cm/resolutions.py"
+NUMBERS = "management/cm/instances.py"
+INSTANCES = "adapter/connection_instances.py"
+PORT = "adapter/connection_manager.py"
+CONNECTING = "driver/rdmacm/connecting.py"
+TEST_SIDR = "management/test_management_cm_resolutions.py"
+TEST_ENDS = "management/test_management_cm_ends.py"
+TEST_INSTANCES = "adapter/test_adapter_connection_instances.py"
+TEST_PORT = "adapter/test_adapter_connections.py"
+TEST_RDMACM = "driver/test_driver_rdmacm_listening.py"
+
+CONNECTIONS: tuple[tuple[Mutant, str], ...] = (
+    (m("sidr-number-is-of-one-peer", SIDR, "        return (request.request_id, source.gid, source.lid) in self._asked\n", "        return any(key[0] == request.request_id for key in self._asked)\n",
+       "a peer that chose the number of another one's request is not heard"), TEST_SIDR),
+    (m("sidr-own-question-answered", SIDR, "        if not resolution.listener:\n            raise OSError", "        if False:\n            raise OSError",
+       "a program that answers its own question waits for the peer in vain"), TEST_SIDR),
+    (m("sidr-asks-on-after-the-answer", SIDR, "        self._timers.stop(resolution)\n", "",
+       "what was answered is asked again, and told as unreachable"), TEST_SIDR),
+    (m("sidr-beyond-the-last-place", CM, "        elif self._tables.full or not self._resolutions.request(", "        elif not self._resolutions.request(",
+       "a flood of requests for datagram services fills the memory"), TEST_SIDR),
+    (m("cm-request-that-gave-way-is-known", CM, "                self._forget_peer(oldest)\n", "",
+       "who had to give way is not heard when it asks again"), TEST_ENDS),
+    (m("cm-stale-before-it-was-established", CM, "        if connection.state == states.ESTABLISHED:\n            message = endings.disconnect(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))\n            self._command(connection, states.DISCONNECT,", "        if connection.state in (states.ESTABLISHED, states.REP_SENT):\n            message = endings.disconnect(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))\n            self._command(connection, states.DISCONNECT,",
+       "what was never established is disconnected"), TEST_ENDS),
+    (m("cm-silent-about-what-is-over", CM, "            if isinstance(known, Connection) and known.state != states.CLOSED:", "            if isinstance(known, Connection):",
+       "a peer that replies to a request that was given up asks on until it gives up"), TEST_ENDS),
+    (m("instance-of-before-comes-back", NUMBERS, "        if last is None or 0 < (instance - last) % INSTANCES < _SAME:\n", "        if True:\n",
+       "a late reply brings numbers back whose packets may live"), TEST_INSTANCES),
+    (m("instance-of-a-later-request-forgotten", INSTANCES, "        if peer is not None and self._by_peer.get(peer) == number:", "        if peer is not None:",
+       "the end of a request takes the number of a later one's queue pair"), TEST_INSTANCES),
+    (m("instance-of-what-found-no-room", PORT, "                self.instances.forget(event.number)\n                return False", "                return False",
+       "requests that found no room stay in the memory, and give numbers"), TEST_INSTANCES),
+    (m("cm-events-overtake", PORT, "        if self.waiting or not self._put(entry):\n            self.waiting.append", "        if not self._put(entry):\n            self.waiting.append",
+       "a program is told the end of a connection before its beginning"), TEST_PORT),
+    (m("cm-requests-overtake", PORT, "            if self.waiting or not self.affords()", "            if not self.affords()",
+       "a request comes before the end of the one in whose place it is"), TEST_PORT),
+    (m("cm-broken-ring-waited-for", PORT, "(self._put(self.waiting[0]) or self._ring.broken)", "self._put(self.waiting[0])",
+       "a host that has broken its ring fills the adapter's memory"), TEST_PORT),
+    (m("rdmacm-goes-on-without-its-queue-pair", CONNECTING, "                owner.state = states.CLOSED\n                self._port.end(", "                self._port.end(",
+       "a connection whose queue pair is not ready can be established"), TEST_RDMACM),
+    (m("rdmacm-own-rnr-retries", CONNECTING, "            rnr_retry=self.peer.rnr_retry,\n", "",
+       "who asked tries more or less often than the peer wants where there is no receive"), TEST_RDMACM),
+)  # fmt: skip
+"""Each with the tests that judge it."""
