@@ -73,7 +73,7 @@ test-tools:
 	  apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$absent >/dev/null; \
 	fi
 
-# softhca beside others, in one run of a quarter of an hour; writes docs/performance.md.  BENCH="--quick" …
+# softhca beside others, in one run of half an hour, quiet and beside busy loops; writes docs/performance.md.  BENCH="--quick" …
 # The others are Debian's iperf3, sockperf, ucx-utils, libfabric-bin, openmpi-bin; an absent one is a line that says so.
 bench: $(VENV)/.installed $(PLAIN)/.installed
 	$(VENV)/bin/python $(PIP) 'mpi4py>=4,<5' 'matplotlib>=3.8,<4' || echo "mpi4py or matplotlib could not be had: their lines say so"

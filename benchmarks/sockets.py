@@ -27,11 +27,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.load import CONDITIONS, beside
+
 SIZES = (64, 1024, 4096, 16384, 65536, 262144, 1 << 20, 4 << 20)
 STREAMS = ("tcp", "unix", "shm-map", "shm-lend", "shm-copy", "udp-map", "udp-lend", "udp-copy")
 DATAGRAMS = ("dgram-udp", "dgram-unix", "dgram-rdma-shm", "dgram-rdma-udp")
 KINDS = STREAMS + DATAGRAMS
-CONDITIONS = ("quiet", "busy")
 POOL_BYTES = 4 << 20
 LIMIT_S = 50
 """Either process of a transfer ends after so long, whatever the other one does."""
@@ -240,21 +241,6 @@ def datagrams(process: subprocess.Popen[str], kind: str, size: int, seconds: flo
         "rate": found["total"] / max(found["taken"], seconds / 2),
         "arrived": found["total"] / sent,
     }
-
-
-@contextlib.contextmanager
-def beside(condition: str) -> Iterator[None]:
-    """With a busy loop on every processor, where the condition is ``busy``."""
-    loops: list[subprocess.Popen[bytes]] = []
-    try:
-        for number in sorted(os.sched_getaffinity(0)) if condition == "busy" else ():
-            text = f"os.sched_setaffinity(0, [{number}])\nwhile os.getppid() == {os.getpid()}: pass"
-            loops.append(subprocess.Popen([sys.executable, "-c", f"import os\n{text}"]))
-        yield
-    finally:
-        for each in loops:
-            each.kill()
-            each.wait()
 
 
 def fits(kind: str, size: int) -> bool:

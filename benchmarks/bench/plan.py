@@ -10,8 +10,8 @@ from functools import partial
 from bench import fabrics, memory, python_sockets, softhca_perf, standing, tcp_tools
 from bench.measure import Absent, Figure
 
-KIB64, MIB = 1 << 16, 1 << 20
-SIZES = (64, 1 << 10, 1 << 12, 1 << 14, KIB64, 1 << 18, MIB)
+KIB16, KIB64, MIB = 1 << 14, 1 << 16, 1 << 20
+SIZES = (64, 1 << 10, 1 << 12, KIB16, KIB64, 1 << 18, MIB)
 QUICK_SIZES = (KIB64, MIB)
 QUEUE_PAIRS = (1, 10, 100, 1_000, 10_000)
 QUICK_QUEUE_PAIRS = (1, 10, 100)
@@ -29,6 +29,7 @@ PYTHON_TCP_SPIN, PYTHON_UDP_SPIN = "Python sockets, TCP, spinning", "Python sock
 POST_LIST = ("--post-list", "64")
 BANDWIDTH, RATE, LATENCY, PROCESSOR = "bandwidth", "rate", "latency", "processor time"
 SCALING, STANDING, COMPLETION, INTERPRETED = "queue pairs", "standing", "completion", "interpreted"
+SEPARATE = "adapter process"
 
 Key = tuple[str, str, int]
 """(kind, series, size in bytes or number of queue pairs)"""
@@ -44,22 +45,26 @@ class Cell:
 
 @dataclass
 class Settings:
-    """How long and with whom.  ``interpreted``: a Python whose softhca has no compiled modules, or empty."""
+    """How long and with whom.  ``interpreted``: a Python whose softhca has no compiled modules, or empty.
+    ``only``: nothing but these cells is measured, where they are named.
+    """
 
     seconds: float = 0.4
     sizes_bytes: tuple[int, ...] = SIZES
     queue_pairs: tuple[int, ...] = QUEUE_PAIRS
     interpreted: str = ""
     python: str = sys.executable
+    only: frozenset[Key] = frozenset()
     mpi_figures: dict[str, Figure] = field(default_factory=dict)
 
 
 def cells(settings: Settings) -> list[Cell]:
     """All of a round, in the order in which they are measured."""
-    return [
+    found = [
         *_bandwidth(settings), *_rates(settings), *_latencies(settings), *_processor_time(settings),
-        *_scaling(settings), *_standing(settings), *_interpreted(settings),
+        *_separate(settings), *_scaling(settings), *_standing(settings), *_interpreted(settings),
     ]  # fmt: skip
+    return [cell for cell in found if not settings.only or cell.key in settings.only]
 
 
 def _softhca(settings: Settings, test: str, size: int, link: str = "udp", options: tuple[str, ...] = ()):
@@ -151,6 +156,19 @@ def _processor_time(settings: Settings) -> list[Cell]:
             (WRITE, "write-bw", "udp"), (READ, "read-bw", "udp"), (SEND, "send-bw", "udp"),
             (SHM_WRITE, "write-bw", "shm"),
         )
+    ]  # fmt: skip
+
+
+def _separate(settings: Settings) -> list[Cell]:
+    """Both ends with adapters in processes of their own."""
+    one = ("--tx-depth", "1")
+    return [
+        Cell(
+            (SEPARATE, series, size),
+            partial(softhca_perf.measured, settings.python, test, size, settings.seconds, "udp", options,
+                    {"SOFTHCA_ADAPTER": "process"}),
+        )
+        for series, test, size, options in ((WRITE, "write-bw", MIB, ()), (READ, "read-bw", WORD, one))
     ]  # fmt: skip
 
 

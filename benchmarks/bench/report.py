@@ -164,15 +164,32 @@ def machine_line(results: Results) -> str:
     )
     return (
         f"{words}. Medians of {results.rounds} rounds, each of which runs everything once; ratios are "
-        f"medians of the ratios within the rounds. {results.seconds:g} s a test, "
-        f"{results.elapsed_s / 60:.0f} minutes in all."
+        f"medians of the ratios within the rounds, with the least and the greatest one. "
+        f"{results.seconds:g} s a test, {results.elapsed_s / 60:.0f} minutes in all."
     )
 
 
-def report(results: Results, plots: Sequence[str] = ()) -> str:
-    """All of it."""
+def conditions_line(results: Results, busy: Results | None) -> str:
+    """What ran beside the rounds."""
+    words = f"Load average before the quiet rounds: {_loads(results)}."
+    if busy is None:
+        return words
+    return (
+        f"{words} Busy: {busy.rounds} more rounds of these rows alone, beside a loop without end pinned to "
+        f"each processor, so that whatever is measured has half of one; load average before them: "
+        f"{_loads(busy)}."
+    )
+
+
+def _loads(results: Results) -> str:
+    return ", ".join(f"{each:.1f}" for each in results.loads) or "not known"
+
+
+def report(results: Results, plots: Sequence[str] = (), busy: Results | None = None) -> str:
+    """All of it; ``busy``: the targets' rows beside busy loops."""
     parts = [
-        machine_line(results), "### Targets", table(results), "### Compiled and interpreted", modes(results),
+        machine_line(results), "### Targets", conditions_line(results, busy),
+        table(*(each for each in (results, busy) if each)), "### Compiled and interpreted", modes(results),
         "### Bandwidth", over_sizes(results), *_pictures(plots, "bandwidth"),
         "### Small messages and processor time", small(results),
         *_pictures(plots, "latency", "rate", "processor"),

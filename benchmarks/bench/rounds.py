@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench import mpi
+from bench import load, mpi
 from bench.measure import Absent, Figure
 from bench.plan import Key, Settings, cells
 
@@ -18,7 +18,9 @@ Reader = Callable[[Figure], float]
 
 @dataclass
 class Results:
-    """What was measured: for each cell a figure a round, None where there was none; ``absent`` says why."""
+    """What was measured: for each cell a figure a round, None where there was none; ``absent`` says why.
+    ``condition``: what ran beside it on purpose; ``loads``: the machine's load average before each round.
+    """
 
     rounds: int = 0
     seconds: float = 0.0
@@ -26,6 +28,8 @@ class Results:
     figures: dict[Key, list[Figure | None]] = field(default_factory=dict)
     absent: dict[Key, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)
+    condition: str = load.QUIET
+    loads: list[float] = field(default_factory=list)
 
     def values(self, key: Key, read: Reader) -> list[float]:
         """The figure's values, of the rounds in which there was one."""
@@ -36,15 +40,18 @@ class Results:
         values = self.values(key, read)
         return statistics.median(values) if values else None
 
-    def ratio(self, one: Key, other: Key, read: Reader, read_other: Reader | None = None) -> float | None:
-        """The median of the ratios within the rounds; None when no round has both."""
-        read_other = read_other or read
+    def ratios(self, one: Key, other: Key, read: Reader) -> list[float]:
+        """One to the other, of the rounds that have both."""
         pairs = zip(self.figures.get(one, []), self.figures.get(other, []), strict=False)
-        ratios = [
-            read(left) / read_other(right)
+        return [
+            read(left) / read(right)
             for left, right in pairs
-            if left is not None and right is not None and read_other(right)
+            if left is not None and right is not None and read(right)
         ]
+
+    def ratio(self, one: Key, other: Key, read: Reader) -> float | None:
+        """The median of the ratios within the rounds; None when no round has both."""
+        ratios = self.ratios(one, other, read)
         return statistics.median(ratios) if ratios else None
 
     def as_document(self) -> dict[str, Any]:
@@ -59,15 +66,14 @@ class Results:
         ]
         return {
             "rounds": self.rounds, "seconds": self.seconds, "elapsed_s": self.elapsed_s,
-            "machine": self.machine, "cells": cells,
+            "machine": self.machine, "condition": self.condition, "loads": self.loads, "cells": cells,
         }  # fmt: skip
 
 
 def from_document(document: dict[str, Any]) -> Results:
     """The reverse of `Results.as_document`."""
-    found = Results(
-        document["rounds"], document["seconds"], document["elapsed_s"], machine=document["machine"]
-    )
+    names = ("rounds", "seconds", "elapsed_s", "machine", "condition", "loads")
+    found = Results(**{name: document[name] for name in names})
     for cell in document["cells"]:
         kind, series, size = cell["key"]
         key = kind, series, size
@@ -77,19 +83,24 @@ def from_document(document: dict[str, Any]) -> Results:
     return found
 
 
-def measure(settings: Settings, rounds: int, limit_s: float, machine: dict[str, str]) -> Results:
+def measure(
+    settings: Settings, rounds: int, limit_s: float, machine: dict[str, str], condition: str = load.QUIET
+) -> Results:
     """So many rounds, fewer when the next one would pass ``limit_s``; what was measured."""
-    results = Results(seconds=settings.seconds, machine=machine)
+    results = Results(seconds=settings.seconds, machine=machine, condition=condition)
     start_s = time.monotonic()
     while results.rounds < rounds:
         begin_s = time.monotonic()
         if results.rounds and begin_s - start_s + results.elapsed_s / results.rounds > limit_s:
             print(f"no time for more than {results.rounds} rounds within {limit_s:g} s", file=sys.stderr)
             break
-        _round(settings, results)
+        results.loads.append(load.average())
+        with load.beside(condition):
+            _round(settings, results)
         results.rounds += 1
         results.elapsed_s = time.monotonic() - start_s
-        print(f"round {results.rounds} of {rounds}: {time.monotonic() - begin_s:.0f} s", file=sys.stderr)
+        took_s = time.monotonic() - begin_s
+        print(f"{condition}, round {results.rounds} of {rounds}: {took_s:.0f} s", file=sys.stderr)
     return results
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 
 from bench.measure import Absent, Figure, Run, run
 
@@ -43,10 +44,14 @@ def parse(text: str) -> Figure:
     )
 
 
-def _run(python: str, test: str, size_bytes: int, link: str, *options: str) -> Run:
+def _run(
+    python: str, test: str, size_bytes: int, link: str, *options: str,
+    environment: Mapping[str, str] | None = None,
+) -> Run:  # fmt: skip
     """Absent when it fails; status 2 says that there is no such link here."""
     done = run(
         command_of(python, test, size_bytes, "--link", link, *options),
+        environment=environment,
         statuses=(0, UNSUPPORTED),
         timeout_s=TIMEOUT_S,
     )
@@ -56,10 +61,12 @@ def _run(python: str, test: str, size_bytes: int, link: str, *options: str) -> R
 
 
 def measured(
-    python: str, test: str, size_bytes: int, seconds: float, link: str = "udp", options: tuple[str, ...] = ()
-) -> Figure:
+    python: str, test: str, size_bytes: int, seconds: float, link: str = "udp",
+    options: tuple[str, ...] = (), environment: Mapping[str, str] | None = None,
+) -> Figure:  # fmt: skip
     """One test for so many seconds."""
-    done = _run(python, test, size_bytes, link, "--seconds", f"{seconds:g}", *options)
+    words = ("--seconds", f"{seconds:g}", *options)
+    done = _run(python, test, size_bytes, link, *words, environment=environment)
     figure = parse(done.output)
     if not figure.extra["operations"] or not figure.latency_us["p50"]:
         raise Absent(f"nothing was completed within {seconds:g} s")

@@ -1,9 +1,12 @@
 """From figures to medians, tables, verdicts and the document."""
 
+import contextlib
 import json
+import os
+from pathlib import Path
 
 import pytest
-from bench import document, plan, plots, report, rounds, softhca_perf, targets
+from bench import document, load, plan, plots, report, rounds, softhca_perf, targets
 from bench.measure import Absent, Figure
 from bench.rounds import Results, from_document
 
@@ -72,13 +75,15 @@ def rows(results):
 
 def test_verdicts_follow_from_the_bounds(results):
     found = rows(results)
-    assert found["RC WRITE 1 MiB, UDP"][1] == "must"  # 0.85 of iperf3
-    assert "5.00 GB/s; 0.85 × iperf3; 3.00 × UCX put" in found["RC WRITE 1 MiB, UDP"][0].measured
+    assert found["RC WRITE 1 MiB, UDP"][1] == "missed"  # 0.85 of iperf3
+    measured = "5.00 GB/s; 0.85 × iperf3 (0.50 … 1.20); 3.00 × UCX put (2.50 … 4.00)"
+    assert found["RC WRITE 1 MiB, UDP"][0].measured == measured
     assert found["RC SEND 8 B one way, both polling, UDP"][1] == "must"  # UCX was not measured
-    assert found["10,000 queue pairs against 1, cost of a message of 8 B"][1] == "must"
+    assert found["10,000 queue pairs against 1, cost of a message of 8 B"][1] == "missed"  # 1.2
     assert found["idle adapter"][1] == "must"  # one wake-up
     assert found["RC WRITE 1 MiB, same host"][1] == "not measured"
     assert found["RC READ 64 KiB, UDP"][1] == "not measured"
+    assert found["RC WRITE 1 MiB, UDP, adapter processes"][1] == "not measured"
 
 
 def test_the_same_rows_on_better_and_worse_machines(results):
@@ -89,10 +94,61 @@ def test_the_same_rows_on_better_and_worse_machines(results):
     assert found["RC WRITE 1 MiB, UDP"][1] == "aim"
     assert found["10,000 queue pairs against 1, cost of a message of 8 B"][1] == "aim"
     results.figures[plan.BANDWIDTH, plan.UCX_PUT, plan.MIB] = fast
-    results.figures[plan.SCALING, plan.WRITE, 10_000] = [Figure(rate_per_s=0.9e6)] * 3
+    results.figures[plan.SCALING, plan.WRITE, 10_000] = [Figure(rate_per_s=1.08e6)] * 3
     found = rows(results)
     assert found["RC WRITE 1 MiB, UDP"][1] == "missed"
-    assert found["10,000 queue pairs against 1, cost of a message of 8 B"][1] == "missed"
+    assert found["10,000 queue pairs against 1, cost of a message of 8 B"][1] == "must"
+
+
+def test_a_busy_machine_has_bounds_and_columns_of_its_own(results):
+    results.figures[plan.LATENCY, plan.SEND, plan.WORD] = [Figure(latency_us={"p50": 7.6, "p99": 12.5})] * 3
+    name = "RC SEND 8 B one way, both polling, UDP"
+    assert rows(results)[name][1] == "missed"  # 1.9 of Python's
+    busy = Results(rounds=2, condition=load.BUSY, loads=[2.0, 4.25], figures=results.figures)
+    results.loads = [0.125]
+    assert rows(busy)[name][1] == "must"
+    text = report.report(results, busy=busy)
+    assert "Load average before the quiet rounds: 0.1." in text
+    assert "Busy: 2 more rounds" in text
+    assert "load average before them: 2.0, 4.2." in text
+    (head,) = (line for line in text.splitlines() if line.startswith("| target"))
+    assert head == "| target | must | aim | measured, quiet | reached | measured, busy | reached |"
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| {name} "))
+    assert [cell.strip() for cell in row.split("|")][5:8:2] == ["missed", "must"]
+
+
+def test_the_busy_rounds_measure_what_the_targets_are_made_of(monkeypatch):
+    needed = targets.needed()
+    assert {key[0] for key in needed} == {plan.BANDWIDTH, plan.RATE, plan.LATENCY, plan.COMPLETION,
+                                          plan.SEPARATE, plan.SCALING, plan.STANDING}  # fmt: skip
+    cells = plan.cells(plan.Settings(only=needed))
+    assert {cell.key for cell in cells} == needed
+    began = []
+
+    @contextlib.contextmanager
+    def beside(condition):
+        began.append(condition)
+        yield
+        began.append("")
+
+    monkeypatch.setattr(rounds.load, "beside", beside)
+    monkeypatch.setattr(rounds, "cells", lambda settings: began.append("cells") or [])
+    monkeypatch.setattr(rounds.mpi, "measured", lambda sizes, seconds: {})
+    found = rounds.measure(plan.Settings(), 2, 60.0, {}, load.BUSY)
+    assert began == ["busy", "cells", ""] * 2
+    assert (found.condition, len(found.loads)) == ("busy", 2)
+
+
+def test_busy_loops_end_with_what_runs_beside_them():
+    def children():
+        return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+    before = children()
+    with load.beside(load.BUSY):
+        assert len(children()) == len(before) + len(os.sched_getaffinity(0))
+    assert children() == before
+    with load.beside(load.QUIET):
+        assert children() == before
 
 
 @pytest.mark.parametrize(
