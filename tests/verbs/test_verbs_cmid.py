@@ -148,6 +148,10 @@ def test_private_data_reach_the_other_side(pair, closing):
     assert asked.private_data == b"asked for".ljust(56, b"\0")
     passive = closing(CMID(creator=asked, listen_id=listener))
     passive.create_qp(init_attr())
+    for length in (200, 197):  # refused, and the queue pair is as before
+        too_long = ConnParam(data_len=length)
+        too_long.set_private_data(bytes(length))
+        assert code_of(passive.accept, too_long) == errno.EINVAL
     answering = ConnParam(data_len=196)
     answering.set_private_data(b"answered")
     passive.accept(answering)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES, RESOLUTION_BYTES = 92, 216
 """Private data of a request of either kind, the header of addresses included."""
+REPLY_BYTES = 196
 REJECTED_BY_CONSUMER = 28
 SIDR_REJECTED = 2
 ACK_TIMEOUT = 19
@@ -81,12 +82,10 @@ class Connection:
             assert owner.source is not None
             assert owner.destination is not None
             place = owner.place
+            most = REQUEST_BYTES if owner.connected else RESOLUTION_BYTES
+            _check_room(parameters.private_data, most - HEADER_BYTES)
             header = IpHeader.between(place.address.gid, owner.source.port, owner.destination.gid)
             private = header.encode() + parameters.private_data
-            if len(private) > (REQUEST_BYTES if owner.connected else RESOLUTION_BYTES):
-                raise DriverError(
-                    errno.EINVAL, f"private_data: {len(parameters.private_data)} bytes are too many"
-                )
             self.path = CmPath(
                 owner.peer_gid,
                 owner.route.dlid,
@@ -107,7 +106,9 @@ class Connection:
             self._port.register(self._number, self._on_event)
 
     def accept(self, parameters: ConnectionParameters | None = None) -> None:
-        """Accept the request that made this identifier; of a connection `events.ESTABLISHED` follows."""
+        """Accept the request that made this identifier; of a connection `events.ESTABLISHED` follows.  EINVAL
+        as `connect`: its queue pair is as before then.
+        """
         owner, parameters = self._owner, parameters or ConnectionParameters()
         with owner.lock:
             after = states.after(owner.state, states.ACCEPT)
@@ -118,6 +119,7 @@ class Connection:
                 channel.answer(self._number, 0, number, UDP_QKEY, parameters.private_data)
                 owner.state = states.CONNECTED
                 return
+            _check_room(parameters.private_data, REPLY_BYTES)
             own = self.own = self._end(parameters)
             if owner.queue_pair is not None:
                 queue_pairs.to_ready(owner)
@@ -296,6 +298,11 @@ class Connection:
         ).vector()  # fmt: skip
         found = DatagramParameters(vector, event.queue_pair.qp_num, event.qkey)
         return IdentifierEvent(events.ESTABLISHED, owner, private_data=event.private_data, datagram=found)
+
+
+def _check_room(private_data: bytes, most: int) -> None:
+    if len(private_data) > most:
+        raise DriverError(errno.EINVAL, f"private_data: {len(private_data)} bytes, where {most} have room")
 
 
 def _bounded(name: str, wanted: int, most: int) -> int:
