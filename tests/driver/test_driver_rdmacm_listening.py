@@ -1,6 +1,7 @@
 """Identifiers over a connection manager that a test plays: what requests must say, what answers promise."""
 
 import errno
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -502,3 +503,58 @@ def test_a_command_that_is_refused_changes_nothing(make, device):
     with pytest.raises(DriverError):
         owner.connection.connect()
     assert owner.state == states.ROUTED
+
+
+class Moving(EventChannel):
+    """Another channel, which something comes to while an identifier moves there."""
+
+    def attach(self, device, identifier):
+        super().attach(device, identifier)
+        device.channel.queue_event(answer(cm.CM_DISCONNECT_REQUEST, 101))
+
+
+def test_events_keep_their_order_while_an_identifier_moves(make, device):
+    owner = routed(make)
+    owner.connection.connect()
+    device.channel.queue_event(answer(cm.CM_REPLIED, 101))
+    moving = Moving()
+    owner.migrate(moving)
+    assert [moving.next_event(0).kind for _ in range(2)] == [events.CONNECT_RESPONSE, events.DISCONNECTED]
+    owner.close()
+
+
+def test_nothing_is_queued_on_a_channel_that_an_identifier_has_left(make, device):
+    """Who queues something has the identifier stay where it is until that is done."""
+    owner, held = routed(make), []
+    queue = owner.channel.post
+
+    def move() -> None:
+        held.append(not owner._moving.acquire(blocking=False))
+
+    def post(identifier, notice, here=True):
+        thread = threading.Thread(target=move)
+        thread.start()
+        thread.join()
+        queue(identifier, notice, here)
+
+    owner.channel.post = post
+    owner.queue_event(events.ADDR_RESOLVED)
+    assert held == [True]
+    owner.close()
+
+
+def test_who_moves_to_its_own_channel_stays_there(make, device):
+    owner = routed(make)
+    owner.migrate(owner.channel)
+    assert list(owner.channel._devices) == [device]
+    owner.close()
+
+
+def test_nobody_moves_to_a_closed_channel(make):
+    owner, closed = routed(make), EventChannel()
+    closed.close()
+    with pytest.raises(DriverError) as refused:
+        owner.migrate(closed)
+    assert refused.value.errno == errno.EBADF
+    assert owner.channel is not closed
+    owner.close()

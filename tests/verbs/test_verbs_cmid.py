@@ -489,6 +489,14 @@ def test_events_move_to_another_channel(here, closing):
     assert cmid.event_channel is second
 
 
+def test_a_closed_channel_takes_no_identifiers(here, closing):
+    closed = CMEventChannel()
+    closed.close()
+    assert code_of(CMID, closed) == errno.EBADF
+    cmid = closing(CMID(creator=closing(CMEventChannel())))
+    assert code_of(cmid.migrate, closed) == errno.EBADF
+
+
 def test_a_channel_has_a_descriptor(here, closing):
     passive_channel, active_channel = closing(CMEventChannel()), closing(CMEventChannel())
     poll = select.epoll()

@@ -93,6 +93,7 @@ class CMID(Messages):
         elif isinstance(creator, CMEventChannel):
             self._event_channel = creator
             with translated("Failed to create CM ID"):
+                creator.channel.check()
                 self._id = Identifier(creator.channel, int(port_space))
             self._opened()
         elif isinstance(creator, CMEvent):
@@ -408,7 +409,8 @@ class CMID(Messages):
     def migrate(self, channel: CMEventChannel) -> None:
         """Give its events to another channel from here on, also those that wait."""
         require(channel, CMEventChannel, "channel")
-        self._identifier.migrate(channel.channel)
+        with translated("Failed to migrate CM ID"):
+            self._identifier.migrate(channel.channel)
         self._event_channel, self._sync = channel, None
 
     def _next(self, channel: EventChannel, what: str) -> IdentifierEvent:

@@ -225,7 +225,7 @@ class Connection:
     # what comes
 
     def _on_event(self, event: CmEvent) -> None:
-        self._owner.channel.post(self._owner, partial(self._take, event), here=False)
+        self._owner.post(partial(self._take, event), here=False)
 
     def _take(self, event: CmEvent) -> IdentifierEvent | None:
         """What the connection manager says, as an event for the program."""

@@ -151,7 +151,7 @@ class EventChannel:
         the channel is closed, else as `EventRouter.descriptor`.
         """
         with self._lock:
-            self._check()
+            self.check()
             if self._descriptor is None:
                 try:
                     self._descriptor = EventDescriptor()
@@ -171,7 +171,7 @@ class EventChannel:
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._lock:
-                self._check()
+                self.check()
                 blocking = self._descriptor is None or self._descriptor.blocking
             left_s = 0.0 if not blocking else None if end_s is None else max(end_s - time.monotonic(), 0.0)
             notice = self._take(left_s)
@@ -197,7 +197,8 @@ class EventChannel:
             device.events.unwatch(self._tell_lost)
             device.wake_waiters()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """DriverError EBADF where it is closed."""
         if self.closed:
             raise DriverError(errno.EBADF, "the event channel is closed")
 

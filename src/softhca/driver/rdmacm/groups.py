@@ -67,7 +67,7 @@ class Groups:
             self._joined.pop(group.gid, None)
             raise
         joined = DatagramParameters(vector, MULTICAST_QPN, qkey)
-        owner.channel.post(owner, lambda: IdentifierEvent(events.MULTICAST_JOIN, owner, datagram=joined))
+        owner.post(lambda: IdentifierEvent(events.MULTICAST_JOIN, owner, datagram=joined))
 
     def _find(
         self, place: LocalPort, group: bytes, send_only: bool

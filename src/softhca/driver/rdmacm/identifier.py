@@ -15,7 +15,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events, states
 from softhca.driver.rdmacm.addresses import SocketAddress, any_address
 from softhca.driver.rdmacm.connecting import Connection
-from softhca.driver.rdmacm.events import EventChannel, IdentifierEvent
+from softhca.driver.rdmacm.events import EventChannel, IdentifierEvent, Notice
 from softhca.driver.rdmacm.groups import Groups
 from softhca.driver.rdmacm.local_devices import LocalDevices, LocalPort
 from softhca.driver.rdmacm.port_numbers import Binding, PortNumbers
@@ -56,6 +56,7 @@ class Identifier:
         if space not in PORT_SPACES:
             raise DriverError(errno.EPROTONOSUPPORT, f"port_space = {space:#x}: there is no such port space")
         self.lock = threading.RLock()
+        self._moving = threading.RLock()  # between two channels; within it is no other lock of this class
         self.channel = channel
         self.space = space
         self.state = states.IDLE
@@ -212,18 +213,28 @@ class Identifier:
 
     def queue_event(self, kind: int) -> None:
         """An event of this identifier that is known here."""
-        self.channel.post(self, lambda: IdentifierEvent(kind, self))
+        self.post(lambda: IdentifierEvent(kind, self))
+
+    def post(self, notice: Notice, here: bool = True) -> None:
+        """Queue what has happened to this identifier on its channel, as `EventChannel.post`; in order, also
+        while it moves to another one.
+        """
+        with self._moving:
+            self.channel.post(self, notice, here)
 
     def migrate(self, channel: EventChannel) -> None:
-        """Give further events, and those that wait, to another channel."""
+        """Give further events, and those that wait, to another channel.  EBADF where that is closed."""
         with self.lock:
-            before, self.channel = self.channel, channel
+            channel.check()
             for device in self._attached:
                 channel.attach(device, self)
-            for notice in before.withdraw(self):
-                channel.post(self, notice)
-            for device in self._attached:
-                before.detach(device, self)
+            with self._moving:
+                before, self.channel = self.channel, channel
+                for notice in before.withdraw(self):
+                    channel.post(self, notice)
+            if before is not channel:
+                for device in self._attached:
+                    before.detach(device, self)
 
     def attach(self, device: DeviceDriver) -> None:
         """Events of ``device`` are to be waited for."""
@@ -240,7 +251,7 @@ class Identifier:
         addresses with the last of its devices.
         """
         if all(device.lost for device in self._attached):
-            self.channel.post(self, self._take_removal, here=False)
+            self.post(self._take_removal, here=False)
 
     def _take_removal(self) -> IdentifierEvent | None:
         with self.lock:

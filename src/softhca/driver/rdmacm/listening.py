@@ -103,7 +103,7 @@ class Listener:
     def on_request(self, place: LocalPort, port: CmPort, event: CmEvent) -> None:
         """A request has come to one of its ports."""
         self._waiting[event.id] = port
-        self._owner.channel.post(self._owner, partial(self._take, place, port, event), here=False)
+        self._owner.post(partial(self._take, place, port, event), here=False)
 
     def _take(self, place: LocalPort, port: CmPort, event: CmEvent) -> IdentifierEvent | None:
         """A request as an event with a new identifier; None where it is none for this listener."""
