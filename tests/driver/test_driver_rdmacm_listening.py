@@ -505,6 +505,48 @@ def test_a_command_that_is_refused_changes_nothing(make, device):
     assert owner.state == states.ROUTED
 
 
+def test_who_cannot_resolve_stays_bound_and_may_try_again(make, device):
+    owner, source = make(), of_gid(HERE, PORT)
+    for wrong in (SocketAddress(bytes(15) + b"\1", 1), SocketAddress(bytes(15) + b"\2", 1)):
+        with pytest.raises(DriverError) as refused:
+            owner.resolve_address(wrong, source)
+        assert (refused.value.errno, owner.state) == (errno.EINVAL, states.BOUND)
+    owner.resolve_address(of_gid(THERE, PORT), source)
+    assert owner.source == source
+    owner.close()
+    assert not device.alive
+    again = make()
+    again.bind(source)
+    again.close()
+
+
+@pytest.mark.parametrize("host", [bytes(4), bytes((127, 0, 0, 1))], ids=["any address", "localhost"])
+def test_any_address_as_a_destination_is_this_machine(make, host):
+    owner = make()
+    owner.resolve_address(SocketAddress(host, PORT))
+    assert owner.destination == of_gid(HERE, PORT)
+    assert owner.peer_gid == HERE
+    owner.close()
+
+
+def test_who_was_refused_as_a_listener_shares_its_port_and_may_try_again(make, device):
+    anchor, owner, other = make(), make(), make()
+    anchor.bind(of_gid(HERE, PORT + 1))
+    ports.port_of(device, 1).channel.refusal = errno.EADDRINUSE
+    for each in (owner, other):
+        each.reuse = True
+    owner.bind(of_gid(HERE, PORT))
+    with pytest.raises(DriverError):
+        owner.listen()
+    other.bind(of_gid(HERE, PORT))  # nobody listens
+    other.close()
+    ports.port_of(device, 1).channel.refusal = 0
+    owner.listen()
+    assert owner.state == states.LISTENING
+    owner.close()
+    anchor.close()
+
+
 class Moving(EventChannel):
     """Another channel, which something comes to while an identifier moves there."""
 

@@ -231,6 +231,29 @@ static uint16_t ends(int fd, uint16_t space, uint32_t *active, uint32_t *listene
 
 /* Cases */
 
+/* Who cannot resolve stays bound, and may try again; all addresses are this machine's, as a destination. */
+static void resolves_again(int fd)
+{
+    uint32_t id = create(fd, 1, TCP);
+    struct ucma_resolve_ip mixed = {.src_addr = at(address, 0), .id = id, .timeout_ms = 1000,
+                                    .dst_addr = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT}};
+    struct ucma_route route;
+    struct sockaddr_in own, found;
+    uint16_t port;
+    REFUSED(EINVAL, COMMAND(fd, UCMA_RESOLVE_IP, mixed, 0));
+    port = port_of(fd, id);
+    CHECK(port >= 32768);
+    REFUSED(EINVAL, bind_to(fd, id, address, 0));
+    CHECK(!resolve(fd, id, "0.0.0.0", 9));
+    expect(fd, UCMA_ADDR_RESOLVED, 1);
+    route = route_of(fd, id);
+    memcpy(&own, &route.src_addr, sizeof own);
+    memcpy(&found, &route.dst_addr, sizeof found);
+    CHECK(own.sin_port == htons(port) && found.sin_port == htons(9));
+    CHECK(own.sin_addr.s_addr == found.sin_addr.s_addr);
+    CHECK(!destroy(fd, id, NULL));
+}
+
 static void case_refusals(void)
 {
     int fd = open_file(0), other = open_file(0), fresh = 1;
@@ -267,6 +290,7 @@ static void case_refusals(void)
     CHECK(!bind_to(fd, id, "0.0.0.0", 0));
     CHECK(!number(fd, UCMA_LISTEN, id, 0));
     REFUSED(EINVAL, number(fd, UCMA_LISTEN, id, 0));
+    resolves_again(fd);
     CHECK(!close(other));
     CHECK(!close(fd));
     REFUSED(EBADF, number(fd, UCMA_LISTEN, id, 0));

@@ -105,19 +105,22 @@ class Identifier:
 
     def resolve_address(self, destination: SocketAddress, source: SocketAddress | None = None) -> None:
         """Find the device that leads to ``destination``; `events.ADDR_RESOLVED` follows.  ``source`` is bound
-        first where the identifier is not bound.  On native links subnet administration is asked who has an
-        address that is no GID of the subnet.  As `bind`; ENETUNREACH; as `find_port`.
+        first where the identifier is not bound; it stays bound, whatever becomes of the rest, as the kernel's
+        does.  On native links subnet administration is asked who has an address that is no GID of the subnet.
+        As `bind`; ENETUNREACH; as `find_port`.
         """
         with self.lock:
             states.after(self.state, states.RESOLVE_ADDRESS)
             if self.state == states.IDLE:
                 self._bind(source or any_address(destination))
+                self.state = states.BOUND
             assert self.source is not None
             if self.source.is_ipv6 != destination.is_ipv6:
                 raise DriverError(errno.EINVAL, "src_addr, dst_addr: they are of different IP versions")
             if self.local is None:
                 self._use(self.devices.towards(destination))
-            if destination.is_localhost and self.local is not None:  # no device's: this one's
+            own = destination.is_localhost or destination.is_any  # no device's: this one's
+            if own and self.local is not None:
                 destination = self.local.address.with_port(destination.port)
             place = self.place
         gid = destination.gid
@@ -143,16 +146,21 @@ class Identifier:
         self.queue_event(events.ROUTE_RESOLVED)
 
     def listen(self, backlog: int = 0) -> None:
-        """Take requests at the bound address, or at all.  ``backlog`` of them wait at most (0: many).
-        EADDRINUSE.
+        """Take requests at the bound address, or at all (then it is bound, whatever comes of it).  ``backlog``
+        of them wait at most (0: many).  EADDRINUSE.
         """
         with self.lock:
             after = states.after(self.state, states.LISTEN)
             if self.state == states.IDLE:
                 self._bind(SocketAddress(bytes(4)))
+                self.state = states.BOUND
             assert self._binding is not None
             self._port_numbers.listen(self._binding)
-            self.connection.listen(backlog)
+            try:
+                self.connection.listen(backlog)
+            except DriverError:
+                self._port_numbers.stop(self._binding)
+                raise
             self.state = after
 
     def _bind(self, address: SocketAddress) -> None:

@@ -64,6 +64,11 @@ class PortNumbers:
                 raise DriverError(errno.EADDRINUSE, f"src_addr: {binding.address}: the port is in use")
             binding.listens = True
 
+    def stop(self, binding: Binding) -> None:
+        """Its identifier does not listen, after all."""
+        with self._lock:
+            binding.listens = False
+
     def release(self, binding: Binding) -> None:
         """Give it back; again does nothing."""
         with self._lock:

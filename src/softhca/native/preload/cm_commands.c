@@ -95,22 +95,20 @@ static int use_place(struct identifier *id, struct place *place)
     return 0;
 }
 
-/* Bind to `source`, or to any address where that is none. */
+/* Bind to `source`, or to any address where that is none; it stays bound, whatever becomes of the rest, as the
+   kernel's does. */
 static int bind_source(struct identifier *id, const struct ip *source, const struct ip *destination)
 {
     struct ip any = {.version = destination->version};
+    int error;
     if (id->state != CM_IDLE)
         return 0;
     if (any.version == 4)
         any.gid[10] = any.gid[11] = 0xff;
-    return identifier_bind(id, source->version ? source : &any);
-}
-
-static void unbind(struct identifier *id)
-{
-    id->bound = 0;
-    id->place = NULL;
-    memset(&id->source, 0, sizeof id->source);
+    error = identifier_bind(id, source->version ? source : &any);
+    if (!error)
+        id->state = CM_BOUND;
+    return error;
 }
 
 /* The address is that of a port; who has one on native links that is no GID of the subnet is asked for, and
@@ -131,7 +129,7 @@ static int resolve(struct identifier *id, const void *from, size_t from_bytes, c
     struct place *place = id->place;
     uint8_t after;
     sa_family_t family = AF_UNSPEC;
-    int error, fresh = id->state == CM_IDLE;
+    int error;
     if (from_bytes >= sizeof family)
         memcpy(&family, from, sizeof family);
     error = ip_parse(to, to_bytes, &destination);
@@ -150,12 +148,9 @@ static int resolve(struct identifier *id, const void *from, size_t from_bytes, c
         error = place_towards(&destination, &place);
     if (!error && !id->place)
         error = use_place(id, place);
-    if (error) {
-        if (fresh)
-            unbind(id);
+    if (error)
         return error;
-    }
-    if (ip_is_localhost(&destination)) /* no device's: this one's */
+    if (ip_is_localhost(&destination) || ip_is_any(&destination)) /* no device's: this one's */
         memcpy(destination.gid, place->address, 16);
     id->destination = destination;
     return find_port(id, timeout_ms, after);

@@ -93,8 +93,10 @@ int cm_listen(struct identifier *id, uint32_t backlog)
     uint32_t count = 1;
     uint8_t after;
     int error = state_after(id, CM_LISTEN, &after);
-    if (!error && id->state == CM_IDLE)
+    if (!error && id->state == CM_IDLE) {
         error = identifier_bind(id, &any);
+        id->state = error ? CM_IDLE : CM_BOUND;
+    }
     if (!error)
         error = identifier_listen_port(id);
     if (error)
