@@ -146,8 +146,8 @@ class Identifier:
         self.queue_event(events.ROUTE_RESOLVED)
 
     def listen(self, backlog: int = 0) -> None:
-        """Take requests at the bound address, or at all (then it is bound, whatever comes of it).  ``backlog``
-        of them wait at most (0: many).  EADDRINUSE.
+        """Take requests at the bound address, or at all, which is bound then, whatever comes of it.
+        ``backlog`` of them wait at most (0: many).  EADDRINUSE.
         """
         with self.lock:
             after = states.after(self.state, states.LISTEN)
