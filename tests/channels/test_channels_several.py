@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from channel_waits import LIMIT_S, SMALL, until
 
-from softhca.channels import Channel, ChannelAccessError, ChannelEnded, ChannelRefused, MessageTooLong
+from softhca.channels import Channel, ChannelAccessError, ChannelEnded, ChannelRefused, MessageTooLong, steps
 from softhca.channels import messages as m
 from softhca.channels.errors import ChannelClosed, ChannelLost
 from softhca.channels.link import MOST_REQUESTS
@@ -48,6 +48,22 @@ def test_one_more_channel(pair: Pair, later: Later, acknowledged: bool, by_clien
     accepted.close()
     one.send(b"goes on")
     assert other.recv() == b"goes on"
+
+
+def test_a_connection_ends_with_a_channel_that_does_not_come_about(pair: Pair) -> None:
+    """All others were closed meanwhile."""
+    client, _ = pair
+    link = client._link
+    opening = steps.open_channel(client._endpoint, "more", True)
+    assert next(opening)()  # established
+    answered = next(opening)
+    assert not answered()
+    client.close()
+    assert not link.closed  # there is the one that is being opened
+    assert answered()
+    with pytest.raises(ChannelClosed):
+        next(opening)
+    assert link.closed
 
 
 def test_a_connection_lives_as_long_as_one_of_its_channels(pair: Pair, later: Later) -> None:

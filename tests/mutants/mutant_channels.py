@@ -62,6 +62,8 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "one channel that fails ends all others of the connection"), TEST_SEVERAL),
     (m("channels-close-tells-before-data", STEPS, "        yield lambda: (\n            (flushed.done and not endpoint.offers)", "        yield lambda: (\n            flushed.done",
        "a long message that is on offer is lost by a close"), TEST_SYNC),
+    (m("channels-abandoned-one-keeps-all", STEPS, "    if last:\n        link.close()\n", "",
+       "a connection without channels stays for good"), "channels/test_channels_several.py"),
     (m("channels-cancelled-fetch-keeps-the-head", STEPS, "            endpoint.give_up(fetch)\n", "            pass\n",
        "after a cancelled receive nobody receives any more"), TEST_SYNC),
     (m("channels-rights-not-checked", NAMED, "        if not self.rights & right:", "        if False:",

@@ -15,7 +15,7 @@ from machine_speed import limit_s
 
 HERE = Path(__file__).parent
 SEEDS = {"embedded": (1, 2), "process": (3,)}
-ROOMS = {"connections": ("embedded", "process"), "sockets": ("embedded",)}
+ROOMS = {"connections": ("embedded", "process"), "channels": ("embedded",), "sockets": ("embedded",)}
 
 
 def run(program: str, *arguments: str) -> tuple[int, str]:
@@ -42,7 +42,7 @@ def test_threads_that_use_and_close_everything(mode: str, seed: int) -> None:
 @pytest.mark.timeout(limit_s(1000))
 @pytest.mark.parametrize(("room", "mode"), [(room, mode) for room, modes in ROOMS.items() for mode in modes])
 def test_threads_that_connect_talk_and_close(room: str, mode: str) -> None:
-    """By identifiers of RDMA CM, and sockets."""
+    """By identifiers of RDMA CM, channels, and sockets."""
     status, text = run(
         "thread_stress.py", "--here", "--modes", mode, "--rooms", room, "--threads", "16", "--steps", "40"
     )

@@ -505,13 +505,15 @@ def _connect(endpoint: Endpoint, peer: m.End) -> None:
 
 
 def abandon(endpoint: Endpoint) -> None:
-    """Drop a channel that has not come about."""
+    """Drop a channel that has not come about, and the connection where all others were closed meanwhile."""
     link = endpoint.link
     with link.guard:
         endpoint.closed = True
         endpoint.send_broken()
-    link.remove(endpoint)
+    last = link.remove(endpoint)
     endpoint.destroy()
+    if last:
+        link.close()
 
 
 # the end
