@@ -30,8 +30,13 @@ DATAGRAM_PORT = "sockets/datagram_port.py"
 OF_CREDITS = "sockets/test_sockets_datagram_credits.py"
 OF_STATE = "sockets/test_sockets_datagram_state.py"
 OF_DATAGRAMS = "sockets/test_sockets_datagrams.py"
+PROGRAMS = "sockets/test_sockets_programs.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("sockets-an-exception-keeps-the-buffer", STREAM, "            finally:\n                why = None\n", "            finally:\n                pass\n",
+       "a send that finds no room holds a bytearray that the program then cannot shorten"), PROGRAMS),
+    (m("sockets-taken-memory-is-kept", SENDING, "            self._let_go()\n", "",
+       "a bytearray cannot be resized until its bytes have arrived"), PROGRAMS),
     (m("datagrams-strangers-are-read", DATAGRAM_STATE, "        believed = self.believes(found.claim, now_ns)\n", "        believed = True\n",
        "anybody sends in the name of anybody"), OF_STATE),
     (m("datagrams-parts-without-end", DATAGRAM_STATE, "            if len(self._partials) >= MOST_PARTIALS:", "            if False:",

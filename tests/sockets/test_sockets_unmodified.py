@@ -10,9 +10,9 @@ from pathlib import Path
 from machine_speed import limit_s
 
 PROGRAM = Path(__file__).with_name("unmodified_program.py")
-CASES = {"asyncio echo", "asyncio sendfile", "http", "xmlrpc", "socketserver", "multiprocessing"}
+CASES = {"asyncio echo", "asyncio sendfile", "http", "https", "xmlrpc", "socketserver", "multiprocessing"}
 
-UNKNOWN = {"xmlrpc": (True, None), "multiprocessing": (True, None)}
+UNKNOWN = {"https": (True, None), "xmlrpc": (True, None), "multiprocessing": (True, None)}
 
 
 def results(*command: str) -> dict[str, tuple[bool, bool | None]]:

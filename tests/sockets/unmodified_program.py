@@ -11,10 +11,12 @@ import json
 import multiprocessing.connection
 import socket
 import socketserver
+import ssl
 import threading
 import urllib.request
 import xmlrpc.client
 import xmlrpc.server
+from pathlib import Path
 
 DATA = bytes(range(256)) * 2048
 
@@ -96,6 +98,22 @@ def http_server():
     return same, found
 
 
+def https_server():
+    """A listening socket of TLS accepts sockets of its base class."""
+    certificate = Path(__file__).with_name("tls_server.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    trusting = ssl.create_default_context(cafile=certificate)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        serving(server)
+        host, port = server.server_address
+        with urllib.request.urlopen(f"https://{host}:{port}/", context=trusting) as answer:
+            same = answer.read() == DATA
+        server.shutdown()
+    return same, None
+
+
 def xmlrpc_server():
     made = xmlrpc.server.SimpleXMLRPCServer(("127.0.0.1", 0), logRequests=False)
     with serving(made) as server:
@@ -140,6 +158,7 @@ def main():
         "asyncio echo": asyncio.run(asyncio_echo()),
         "asyncio sendfile": asyncio.run(asyncio_sendfile()),
         "http": http_server(),
+        "https": https_server(),
         "xmlrpc": xmlrpc_server(),
         "socketserver": lines_of_socketserver(),
         "multiprocessing": multiprocessing_connection(),

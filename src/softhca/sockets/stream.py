@@ -494,16 +494,21 @@ class Stream:
         ``error.characters_written`` is not set, as with TCP.
         """
         sent, last = 0, [0]
+        why: Exception | None = None
         try:
             for view in views:
                 sent += self._send_view(view, deadline_s, blocking, last)
         except Stopped as stopped:
             sent += stopped.sent
-            if not sent:
-                raise stopped.why from None
+            why = stopped.why
         finally:
             if last[0]:
                 self._wait_taken(last[0])
+        if why is not None and not sent:
+            try:  # outside of the handler and kept by no frame: a cycle would hold the program's buffer
+                raise why
+            finally:
+                why = None
         if last[0] and self.error and self.sender.taken < last[0]:
             raise failure(self.error)
         return sent

@@ -87,6 +87,7 @@ class Sender:
         """A completion has come."""
         if number & TAKEN:
             self.taken = number & ~TAKEN
+            self._let_go()
             return
         inflight, staging = self.inflight, self.staging
         while inflight and inflight[0][0] <= number:
@@ -94,6 +95,14 @@ class Sender:
             if staged > staging.head:
                 staging.head = staged
         self.taken = max(self.taken, self.retired)
+
+    def _let_go(self) -> None:
+        """Keep no memory that was taken, though the message is under way: the program may resize it."""
+        for index, (number, staged, holder) in enumerate(self.inflight):
+            if number > self.taken:
+                break
+            if holder is not None:
+                self.inflight[index] = number, staged, None
 
     def post(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
         """Post as much of ``view`` as there is room for; bytes, and whether the adapter takes them from the

@@ -88,6 +88,8 @@ class socket(DatagramSocket):
 
     def connect(self, address: Any, /) -> None:
         """Connect, by RDMA where the peer has it.  Errors are TCP's; ENOBUFS: create buffer pool failed."""
+        if self.stream is not None:
+            raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
         made = self._ask(address)
         if made is None:
             if self._is_by_cm():
@@ -107,6 +109,8 @@ class socket(DatagramSocket):
 
     def connect_ex(self, address: Any, /) -> int:
         """As `connect`; the errno, 0 where it is connected."""
+        if self.stream is not None:
+            return errno.EISCONN
         if not self._may_upgrade():
             return super().connect_ex(address)
         try:
@@ -226,7 +230,7 @@ class socket(DatagramSocket):
             if self._listener is None:
                 listening.end_elsewhere(self)
         fd, address = self._accept()  # type: ignore[attr-defined]
-        made = _of_class(self)(self.family, self.type, self.proto, fileno=fd)
+        made = socket(self.family, self.type, self.proto, fileno=fd)  # not of a subclass: as Python's own
         made.settings = self.settings
         if kernel.getdefaulttimeout() is None and self.gettimeout():
             made.setblocking(True)
@@ -242,7 +246,7 @@ class socket(DatagramSocket):
         return made, address
 
     def _accept_by_cm(self, served: CmServed) -> tuple[socket, Any]:
-        made = _of_class(self)(self.family, self.type, self.proto)  # first, as the kernel does
+        made = socket(self.family, self.type, self.proto)  # first, as the kernel does
         stream: Stream | None = None
         try:
             made.settings = self.settings
@@ -549,14 +553,10 @@ class socket(DatagramSocket):
     def dup(self) -> socket:
         """A duplicate: the same connection."""
         number = _socket.dup(KernelSocket.fileno(self))
-        made = _of_class(self)(self.family, self.type, self.proto, fileno=number)
+        made = type(self)(self.family, self.type, self.proto, fileno=number)
         made.settings = self.settings
         made.settimeout(self.gettimeout())
-        return made  # type: ignore[no-any-return]
-
-
-def _of_class(one: socket) -> Any:
-    return type(one)
+        return made
 
 
 def _check_ancillary(items: Iterable[Any]) -> bool:

@@ -1,0 +1,72 @@
+"""What programs do with their sockets that a socket of their own program never did."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from softhca import sockets
+from softhca.sockets.stream_sending import Sender
+from softhca.sockets.work_requests import TAKEN
+
+Pair = tuple[sockets.socket, sockets.socket]
+Connect = Callable[..., Pair]
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """What is kept by a cycle stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("timeout_s", [0, 0.001])
+def test_a_send_that_finds_no_room_keeps_no_buffer(connected: Connect, timeout_s: float) -> None:
+    """asyncio deletes from the front of its buffer what has gone; with the buffer kept it sent it again."""
+    one, _ = connected(pool_bytes=1 << 16)
+    one.settimeout(timeout_s)
+    data = bytearray(1 << 20)
+
+    def send() -> None:
+        while True:
+            del data[: one.send(data)]
+
+    with pytest.raises(BlockingIOError if not timeout_s else TimeoutError):
+        send()
+    del data[:1]
+
+
+def test_a_buffer_may_be_resized_once_it_was_taken(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message is under way; no completion tells that it has arrived."""
+    one, _ = connected()
+    retire = Sender.retire
+
+    def hold(self: Sender, number: int) -> None:
+        if number & TAKEN or not self.taken:
+            retire(self, number)
+
+    data = bytearray(300_000)
+    monkeypatch.setattr(Sender, "retire", hold)
+    sent = one.send(data)
+    assert one.stream is not None
+    assert one.stream.sender.direct_bytes
+    del data[:sent]
+
+
+def test_a_socket_that_is_connected_does_not_connect_again(connected: Connect) -> None:
+    """Twisted asks a second time, to learn that it is connected."""
+    one, other = connected()
+    assert one.connect_ex(other.getsockname()) == errno.EISCONN
+    with pytest.raises(OSError, match=os.strerror(errno.EISCONN)):
+        one.connect(other.getsockname())
+    one.sendall(b"still connected")
+    assert other.recv(100) == b"still connected"
