@@ -31,6 +31,9 @@ TESTS = (
     "runtime/test_runtime_same_host_automatic.py",
     "runtime/test_runtime_loopback.py",
     "adapter/test_adapter_flood.py",
+    "adapter/test_adapter_without_icrc.py",
+    "runtime/test_runtime_transmitter.py",
+    "runtime/test_runtime_loop_rules.py",
 )
 TEST_LIMIT_S = 60
 RUN_LIMIT_S = 600
@@ -49,6 +52,7 @@ PACKET_RING = "runtime/same_host_ring.py"
 LOOP = "runtime/loop.py"
 RECEIVE_PATH = "adapter/receive_path.py"
 SOURCES = "adapter/sources.py"
+TRANSMITTER = "runtime/transmitter.py"
 
 NEAR = (
     m("near-key-asked-once", PATH, "if (self.known_epoch != self.epoch or self.known_key != key) and not", "if self.known_epoch != self.epoch and not",
@@ -149,6 +153,12 @@ NEAR = (
       "a ring does not get past its end"),
     m("near-sleeper-not-called", PACKET_RING, "        if atomic_cas64(self.asleep, 1, 0):", "        if False:",
       "packets wait in the ring of one that sleeps"),
+    m("near-icrc-missing-by-the-wire", TRANSMITTER, "        if not burst.has_icrc:\n            seal(burst)\n", "",
+      "what was written for a ring that has gone is damaged to who gets it by UDP"),
+    m("near-icrc-never-checked", RECEIVE_PATH, "        reason = 0\n        if arrival.has_icrc:", "        reason = 0\n        if False:",
+      "damage on the wire reaches memory"),
+    m("near-link-believes-the-ring", LOOP, "arrival: Arrival = self.ring_arrival", "arrival: Arrival = self.arrival",
+      "after a burst of a ring no packet of the link is checked"),
     m("near-ring-believed", PACKET_RING, "stride == 0 or stride > length:", "stride > length:",
       "a burst without a stride is taken from a peer"),
     m("loopback-of-anybody", LOOPBACK, " or peer.dest_qp != own.number:", ":",

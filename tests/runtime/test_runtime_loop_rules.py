@@ -318,6 +318,27 @@ def test_what_a_peer_has_sent_by_the_link_is_taken_before_its_first_burst_of_a_r
     assert [word for _, word in rules.only("received")] == [b"again", b"link"]
 
 
+class BareRing(FakeRing):
+    """One whose bursts have no ICRCs."""
+
+    def receive(self, arrival):
+        arrival.has_icrc = False
+        return super().receive(arrival)
+
+
+def test_what_a_ring_says_of_icrcs_holds_for_no_link(rules):
+    seen = []
+    rules.engine.receive = lambda port, arrival, now: seen.append((arrival.source, bool(arrival.has_icrc)))
+    ring = BareRing(b"ring")
+    rules.share(ring)
+    rules.wire.put(b"before")
+    rules.loop.progress(NOW)
+    ring.words_left.append(b"again")
+    rules.wire.put(b"wire")
+    rules.loop.progress(NOW)
+    assert seen == [(b"before", True), (b"ring", False), (b"again", False), (b"wire", True)]
+
+
 def test_a_ring_is_read_a_bounded_number_of_bursts_a_round(rules):
     ring = FakeRing(*[bytes([number]) for number in range(RECEIVE_BURSTS + 1)])
     rules.share(ring)

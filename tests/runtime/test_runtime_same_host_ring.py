@@ -43,10 +43,11 @@ class Ring:
     def wake(self):
         self.woken += 1
 
-    def send(self, data, stride=0, route=None):
+    def send(self, data, stride=0, route=None, has_icrc=True):
         self.burst.reset()
         self.burst.buffer[: len(data)] = data
         self.burst.length, self.burst.stride = len(data), stride or len(data)
+        self.burst.has_icrc = has_icrc
         self.burst.route = route or Route(ROCE_V4, HERE, THERE, 0xC123, traffic_class=0x68)
         return self.sender.send(self.burst) == SENT
 
@@ -69,6 +70,15 @@ def test_a_burst_comes_out_as_it_went_in(ring):
     assert (arrival.stride, arrival.framing, arrival.source_port) == (4116, ROCE_V4, 0xC123)
     assert (arrival.source, arrival.destination, arrival.traffic_class) == (HERE, THERE, 0x68)
     assert ring.receive() is None
+
+
+@pytest.mark.parametrize("has_icrc", [False, True])
+def test_whether_there_are_icrcs_goes_along(ring, has_icrc):
+    assert not ring.sender.needs_icrc
+    ring.arrival.has_icrc = not has_icrc
+    assert ring.send(b"1234", has_icrc=has_icrc)
+    assert ring.receive() == b"1234"
+    assert ring.arrival.has_icrc == has_icrc
 
 
 def test_bursts_keep_their_order_over_many_turns_of_the_ring(ring):

@@ -8,6 +8,7 @@ from fake_engine import FakeEngine
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.runtime.transmitter import BURSTS, LIFETIME_NS, NEVER, RETRY_NS, Transmitter
 from softhca.wire.framing import ROCE_V4
+from softhca.wire.icrc import seal, syndrome
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
 HERE, THERE, ELSEWHERE = (V4_MAPPED_PREFIX + bytes([127, 0, 0, last]) for last in (2, 3, 4))
@@ -18,20 +19,27 @@ RC, UC, UD = 0x04, 0x24, 0x64
 class Noting(Link):
     """Takes every burst, or answers what ``answers`` says first."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, needs_icrc=True):
+        super().__init__(needs_icrc=needs_icrc)
         self.answers = []
         self.sent = []
+        self.sound = []
         self.abandoned = 0
 
     def send(self, burst):
         answer = self.answers.pop(0) if self.answers else SENT
         if answer == SENT:
             self.sent.append(burst.length)
+            self.sound.append(burst.has_icrc and is_sound(burst))
         return answer
 
     def abandon(self, burst):
         self.abandoned += 1
+
+
+def is_sound(burst):
+    """Whether the packet in a burst has its ICRC."""
+    return syndrome(burst.route, burst.address, burst.length) == 0
 
 
 class Engine(FakeEngine):
@@ -41,13 +49,17 @@ class Engine(FakeEngine):
         if not self.outgoing:
             return False
         opcode, burst.length, burst.route = self.outgoing.popleft()
-        burst.buffer[0] = opcode
+        burst.stride = burst.length
+        burst.has_icrc = burst.route.needs_icrc or burst.length < 16
+        burst.buffer[:32] = bytes([opcode]) + bytes(31)
+        if burst.has_icrc and burst.length >= 16:
+            seal(burst)
         return True
 
 
 class Bench:
     def __init__(self):
-        self.engine, self.link, self.ring = Engine(), Noting(), Noting()
+        self.engine, self.link, self.ring = Engine(), Noting(), Noting(needs_icrc=False)
         self.transmitter = Transmitter(self.engine, self.link)
         self.near, self.far = Route(ROCE_V4, HERE, THERE), Route(ROCE_V4, HERE, ELSEWHERE)
         self.rings = {THERE: self.ring}
@@ -169,3 +181,30 @@ def test_a_pending_burst_whose_ring_closes_goes_by_the_ports_link(bench):
     bench.send((UC, 1, bench.near))
     assert bench.send()
     assert (bench.link.sent, bench.transmitter.pending) == ([1], False)
+
+
+def test_a_ring_is_told_that_it_gets_no_icrcs_and_the_ports_link_gets_them(bench):
+    """The first burst along a route is written before anybody has looked for its link."""
+    for _ in range(2):
+        bench.send((RC, 20, bench.near), (RC, 20, bench.far))
+    assert bench.ring.sound == [True, False]
+    assert bench.link.sound == [True, True]
+    assert not bench.near.needs_icrc
+    assert bench.far.needs_icrc
+
+
+@pytest.mark.parametrize("answer", [AGAIN, -errno.EPIPE])
+def test_what_was_written_without_icrcs_for_a_ring_has_them_by_the_ports_link(bench, answer):
+    bench.send((RC, 20, bench.near))
+    bench.ring.answers = [answer]
+    bench.send((RC, 24, bench.near))
+    assert (bench.link.sent, bench.link.sound) == ([24], [True])
+
+
+def test_when_a_ring_has_gone_what_was_written_for_it_gets_its_icrcs(bench):
+    bench.send((RC, 20, bench.near))
+    bench.rings = {}
+    bench.transmitter.links_changed()
+    bench.send((RC, 20, bench.near), (RC, 20, bench.near))
+    assert bench.link.sound == [True, True]
+    assert bench.near.needs_icrc

@@ -360,6 +360,7 @@ class Adapter(Environment):
         arrival.source_port = burst.route.source_port
         arrival.destination = burst.route.destination
         arrival.traffic_class = burst.route.traffic_class
+        arrival.has_icrc = burst.has_icrc
         port.counters.loopback_packets += burst.packets
         self.receive(port.number, arrival, now)
 

@@ -151,12 +151,14 @@ class ReceivePath:
             or not from_peer(queue_pair, arrival, self._link, self._at.number)
         ):
             return self._refused(queue_pair, arrival, offset, n, local)
-        reason = self._at.sources.check(
-            queue_pair if queue_pair is not None and queue_pair.connected else None,
-            arrival.address + offset,
-            n,
-            now,
-        )
+        reason = 0
+        if arrival.has_icrc:
+            reason = self._at.sources.check(
+                queue_pair if queue_pair is not None and queue_pair.connected else None,
+                arrival.address + offset,
+                n,
+                now,
+            )
         if reason == 0:
             reason = view.decode(arrival.data, offset, n)
         if reason:
@@ -235,7 +237,9 @@ class ReceivePath:
 
     def _manage_roce(self, arrival: Arrival, offset: int, n: int, now: int) -> int:
         """A RoCE packet for queue pair 1; 0 or a drop reason."""
-        reason: cython.int = self._at.sources.check(None, arrival.address + offset, n, now)
+        reason: cython.int = 0
+        if arrival.has_icrc:
+            reason = self._at.sources.check(None, arrival.address + offset, n, now)
         if reason == 0:
             reason = self._view.decode(arrival.data, offset, n)
         return reason if reason else self._manage(arrival, now)

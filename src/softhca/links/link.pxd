@@ -4,6 +4,7 @@ from softhca.wire.burst cimport Arrival, Burst
 cdef class Link:
     cdef readonly int framing
     cdef readonly bint sees_packets
+    cdef readonly bint needs_icrc
 
     cpdef int send(self, Burst burst) except? -1
     cpdef bint receive(self, Arrival arrival) except? -1

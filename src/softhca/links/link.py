@@ -27,12 +27,14 @@ class Link:
     """Base of all links: one that receives nothing, holds nothing back, and has nothing to count.
 
     ``framing`` is the one of all packets that it carries (`wire.framing`).  ``sees_packets``: it was put
-    there to see or to change packets, so none may go another way.
+    there to see or to change packets, so none may go another way.  ``needs_icrc``: bytes may change on its
+    way, or somebody looks at them who wants to see ICRCs.
     """
 
-    def __init__(self, framing: int = 0, sees_packets: bool = False) -> None:
+    def __init__(self, framing: int = 0, sees_packets: bool = False, needs_icrc: bool = True) -> None:
         self.framing = framing
         self.sees_packets = sees_packets
+        self.needs_icrc = needs_icrc
 
     def send(self, burst: Burst) -> int:
         """Send ``burst`` to its route: ``SENT``, ``AGAIN`` (the same burst is given again, or abandoned,

@@ -31,6 +31,7 @@ cdef class EngineLoop:
     cdef public RefusalReport refusals
     cdef public object yield_processor
     cdef public Arrival arrival
+    cdef readonly Arrival ring_arrival
     cdef bint polled
     cdef public unsigned long long polls
     cdef public unsigned long long rounds

@@ -129,6 +129,7 @@ class EngineLoop:
         self.refusals = RefusalReport()
         self.yield_processor = yield_processor
         self.arrival = Arrival()
+        self.ring_arrival = Arrival()
         self.polled = not sees_polls
         self.polls = 0
         self.rounds = 0
@@ -285,7 +286,7 @@ class EngineLoop:
 
     def receive_ring(self, port: Transmitter, receiver: PacketReceiver, most: int, now: int) -> bool:
         """Take up to ``most`` bursts from a peer's ring; whether there were any."""
-        arrival: Arrival = self.arrival
+        arrival: Arrival = self.ring_arrival  # links leave in theirs what only rings change
         worked: cython.bint = False
         _turn: cython.int
         if receiver.fresh:

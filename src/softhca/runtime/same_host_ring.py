@@ -1,10 +1,13 @@
 """Packets between peers on one host, through a ring in the reader's file instead of the kernel.
 
-What a queue pair cannot have done by its executor goes as the packets that any link carries, whole and with
-their ICRC; only the way is shorter.  The ring is a link in one direction: one end only sends, the other only
-receives.  A burst is two entries of the ring: its description, 16 bytes, and its segments.  Neither side
-believes what the other writes: who finds what cannot be closes the ring, by a word beside it, for both and
-for good.  All packets go by the port's own link then, and so do the retransmissions of what the ring held.
+What a queue pair cannot have done by its executor goes as the packets that any link carries; only the way is
+shorter.  Nothing on it can damage a packet, so that no ICRC is made nor checked (four zeros stand in its
+place): it guards from damage alone, for whoever writes to the ring could make it as well.
+
+The ring is a link in one direction: one end only sends, the other only receives.  A burst is two entries of
+the ring: its description, 16 bytes, and its segments.  Neither side believes what the other writes: who finds
+what cannot be closes the ring, by a word beside it, for both and for good.  All packets go by the port's own
+link then, and so do the retransmissions of what the ring held.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ _EPIPE = cython.declare(cython.int, errno.EPIPE)
 _ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
 _DESCRIPTION = cython.declare(cython.uint, 16)
 _ASLEEP = cython.declare(cython.uint, ASLEEP)
+_HAS_ICRC = cython.declare(cython.int, 32)
 _MASK32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _V4 = cython.declare(cython.int, ROCE_V4)
 _V6 = cython.declare(cython.int, ROCE_V6)
@@ -58,7 +62,7 @@ class PacketSender(Link):
     the peer sleeps.  ``bursts`` counts what it has taken."""
 
     def __init__(self, reader: int, wake: Callable[[], object]) -> None:
-        super().__init__()
+        super().__init__(needs_icrc=False)
         self.asleep = reader + ASLEEP
         self.closed = reader + RING_CLOSED
         self.wake = wake
@@ -84,7 +88,10 @@ class PacketSender(Link):
         self.stalled = False
         self.words[0] = n | cython.cast(cython.ulonglong, burst.stride) << 32
         self.words[1] = (
-            burst.route.source_port | (burst.route.traffic_class & 0xFF) << 16 | burst.route.framing << 24
+            burst.route.source_port
+            | (burst.route.traffic_class & 0xFF) << 16
+            | burst.route.framing << 24
+            | cython.cast(cython.ulonglong, burst.has_icrc) << _HAS_ICRC
         )
         self.producer.push(self.words_address, _DESCRIPTION)
         self.producer.push(burst.address, n)
@@ -154,6 +161,7 @@ class PacketReceiver(Link):
         arrival.source_port = self.words[1] & 0xFFFF
         arrival.destination = self.destination
         arrival.traffic_class = (self.words[1] >> 16) & 0xFF
+        arrival.has_icrc = (self.words[1] >> _HAS_ICRC) & 1 != 0
         self.bursts += 1
         return True
 

@@ -1,6 +1,7 @@
 from softhca.adapter.engine cimport Adapter
 from softhca.links.link cimport Link
 from softhca.wire.burst cimport Burst
+from softhca.wire.icrc cimport seal
 from softhca.wire.route cimport Route
 
 
@@ -22,5 +23,6 @@ cdef class Transmitter:
     cpdef object links_changed(self)
     cpdef bint transmit(self, unsigned long long now) except -1
     cpdef int carry(self, Burst burst, unsigned long long now) except? -1
+    cdef int send_sealed(self, Burst burst) except? -1
     cpdef Link link_of(self, Route route)
     cpdef unsigned long long deadline(self) noexcept

@@ -20,6 +20,7 @@ import cython
 
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.wire.burst import Burst
+from softhca.wire.icrc import seal
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -98,7 +99,7 @@ class Transmitter:
         for _turn in range(_BURSTS):
             if not self.pending and not self.adapter.transmit(self.port_number, self.burst, now):
                 break
-            result = self.carry(self.burst, now) if self.epoch else self.link.send(self.burst)
+            result = self.carry(self.burst, now) if self.epoch else self.send_sealed(self.burst)
             if result == _AGAIN:
                 if not self.pending:
                     self.pending = True
@@ -115,25 +116,33 @@ class Transmitter:
         result: cython.int
         self.waits_for = link
         if link is None:
-            return self.link.send(burst)
+            return self.send_sealed(burst)
         result = link.send(burst)
         if result == _SENT:
             return result
         if result == -_EPIPE or burst.reliable():
             # it may overtake what the ring still holds, which may also be lost: PSNs detect both
             self.waits_for = None
-            return self.link.send(burst)
+            return self.send_sealed(burst)
         if result == _AGAIN and not (self.pending and now - self.pending_ns > _LIFETIME_NS):
             return result
         link.abandon(burst)
         self.dropped += 1
         return -_ENOBUFS
 
+    def send_sealed(self, burst: Burst) -> int:
+        """Give a burst to the port's own link, whatever its route's link was when it was written."""
+        if not burst.has_icrc:
+            seal(burst)
+        return self.link.send(burst)
+
     def link_of(self, route: Route) -> Link:
         """The link that carries a route; None: the port's own."""
+        link: Link
         if route.link_epoch != self.epoch:
-            route.link = self.ring_of(route)
+            link = route.link = self.ring_of(route)
             route.link_epoch = self.epoch
+            route.needs_icrc = link is None or link.needs_icrc
         return route.link
 
     def deadline(self) -> int:

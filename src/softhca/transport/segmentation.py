@@ -159,6 +159,7 @@ class PacketWriter:
         if self.burst.packets == 0:
             self.burst.route = route
             self.burst.counted = route is not None and self.route.counted
+            self.burst.has_icrc = route is None or self.route.needs_icrc
         if self.route is not None:
             self.prefix_bytes = self.route.prefix_bytes
             self.frame_bytes = self.route.prefix_bytes + self.route.suffix_bytes
@@ -224,11 +225,15 @@ class PacketWriter:
         return o
 
     def close(self, o: int) -> int:
-        """The packet ends at ``o``: append its ICRC and count it; its length in bytes, as a segment."""
+        """The packet ends at ``o``: append its ICRC, or its place, and count it; its length in bytes, as a
+        segment."""
         n: cython.uint = o - self.start
-        if self.burst.counted:
-            self.route.identification = self.burst.packets
-        put_icrc(self.burst.data, o, compute(self.route, self.burst.address + self.start, n))
+        if not self.burst.has_icrc:
+            put_icrc(self.burst.data, o, 0)
+        else:
+            if self.burst.counted:
+                self.route.identification = self.burst.packets
+            put_icrc(self.burst.data, o, compute(self.route, self.burst.address + self.start, n))
         n += _ICRC_BYTES
         if self.frame_bytes:
             self.frame(n)
@@ -391,6 +396,8 @@ class PacketWriter:
         n: cython.uint = self.burst.length - begin - self.frame_bytes - _ICRC_BYTES
         start: cython.uint = begin + self.prefix_bytes
         self.burst.data[start + _ACK_REQUEST] |= _ACK_REQUEST_BIT
+        if not self.burst.has_icrc:
+            return
         if self.burst.counted:
             self.route.identification = self.burst.packets - 1
         put_icrc(self.burst.data, start + n, compute(self.route, self.burst.address + start, n))

@@ -15,6 +15,7 @@ cdef class Burst(SegmentBuffer):
     cdef public Route route
     cdef public bint counted
     cdef public bint closed
+    cdef public bint has_icrc
 
     cpdef bint reliable(self)
     cpdef void reset(self) noexcept
@@ -26,6 +27,7 @@ cdef class Arrival(SegmentBuffer):
     cdef public unsigned int source_port
     cdef public bytes destination
     cdef public unsigned int traffic_class
+    cdef public bint has_icrc
     cdef public int grh
     cdef public unsigned int slid
     cdef public unsigned int sl

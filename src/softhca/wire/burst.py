@@ -35,6 +35,7 @@ class Burst(SegmentBuffer):
     ``closed``: its last segment is shorter than the others, so that none may follow.
     ``counted``: their ICRCs were made for the IPv4 identifications 0, 1, 2 …, in their order, as the route
     says (`Route.counted`); else for the route's own.
+    ``has_icrc``: they were made; else four zeros stand in their place, and `icrc.seal` makes them.
     """
 
     def __init__(self):
@@ -43,6 +44,7 @@ class Burst(SegmentBuffer):
         self.route = None
         self.counted = False
         self.closed = False
+        self.has_icrc = True
 
     def reliable(self):
         """Whether the first of its packets is of a service that sends again what is lost (RC, RD, XRC)."""
@@ -56,16 +58,20 @@ class Burst(SegmentBuffer):
         self.route = None
         self.counted = False
         self.closed = False
+        self.has_icrc = True
 
 
 class Arrival(SegmentBuffer):
     """Incoming, in one ``framing``, with what the link knows of it.
 
     ``source`` and ``destination`` are GIDs of 16 bytes, ``source_port`` the UDP port it came from,
-    ``traffic_class`` the ToS or traffic class byte.  Of native packets the link says nothing more: each
-    has these in its own headers, where the adapter reads them, one packet at a time, before it hands the
-    packet on: the GIDs (None without a GRH), ``grh``, the GRH's offset in the buffer (−1 for none), ``slid``,
-    ``sl`` and ``path_bits``, the low bits of the DLID that the port's LMC leaves open.
+    ``traffic_class`` the ToS or traffic class byte.  ``has_icrc``: each is to be checked by its ICRC; false
+    where the link, and no packet, has said that there are none.
+
+    Of native packets the link says nothing more: each has these in its own headers, where the adapter reads
+    them, one packet at a time, before it hands the packet on: the GIDs (None without a GRH), ``grh``, the
+    GRH's offset in the buffer (−1 for none), ``slid``, ``sl`` and ``path_bits``, the low bits of the DLID
+    that the port's LMC leaves open.
     """
 
     def __init__(self):
@@ -75,6 +81,7 @@ class Arrival(SegmentBuffer):
         self.source_port = 0
         self.destination = None
         self.traffic_class = 0
+        self.has_icrc = True
         self.grh = -1
         self.slid = 0
         self.sl = 0

@@ -19,6 +19,7 @@ class Burst(SegmentBuffer):
     route: Route | None
     counted: bool
     closed: bool
+    has_icrc: bool
     def reliable(self) -> bool: ...
     def reset(self) -> None: ...
 
@@ -28,6 +29,7 @@ class Arrival(SegmentBuffer):
     source_port: int
     destination: bytes | None
     traffic_class: int
+    has_icrc: bool
     grh: int
     slid: int
     sl: int

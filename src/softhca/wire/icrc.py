@@ -9,6 +9,7 @@ import zlib
 import cython
 
 from softhca.machine.primitives import crc32
+from softhca.wire.build import put_icrc
 from softhca.wire.framing import masked
 
 LENGTH_BYTES = 4
@@ -34,6 +35,22 @@ def syndrome(route, data_address, n):
         return 0xFFFFFFFF
     right: cython.uint = compute(route, data_address, n - 4)
     return right ^ route.word(data_address + n - 4)
+
+
+def seal(burst):
+    """Make the ICRCs of a burst of RoCE packets that was written without them."""
+    route = burst.route
+    offset: cython.uint = 0
+    n: cython.uint
+    place: cython.uint = 0
+    while offset < burst.length:
+        n = min(burst.stride, burst.length - offset)
+        if burst.counted:
+            route.identification = place
+        put_icrc(burst.data, offset + n - 4, compute(route, burst.address + offset, n - 4))
+        offset += n
+        place += 1
+    burst.has_icrc = True
 
 
 def of_packet(framing, headers, transport):

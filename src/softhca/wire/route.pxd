@@ -14,6 +14,7 @@ cdef class Route:
     cdef public bint counted
     cdef public object link
     cdef public unsigned int link_epoch
+    cdef public bint needs_icrc
     cdef readonly unsigned int slid
     cdef readonly unsigned int dlid
     cdef readonly unsigned int sl

@@ -46,7 +46,8 @@ class Route:
     ``port_number`` the own one, whose link it begins with.
 
     ``link`` is kept for who sends: the link that carries it, None for the port's own, as it was found in the
-    ``link_epoch``-th state of the links.
+    ``link_epoch``-th state of the links.  ``needs_icrc``: what leaves along it is to have ICRCs, unless that
+    link does without.
     """
 
     def __init__(self, framing, source, destination, source_port=0xC000, traffic_class=0, flow_label=0,
@@ -68,6 +69,7 @@ class Route:
         self.counted = False
         self.link = None
         self.link_epoch = 0
+        self.needs_icrc = True
         self.slid = slid
         self.dlid = dlid
         self.sl = sl

@@ -17,6 +17,7 @@ class Route:
     counted: bool
     link: Any
     link_epoch: int
+    needs_icrc: bool
     vl: int
     def __init__(
         self,
