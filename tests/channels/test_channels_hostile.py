@@ -125,6 +125,67 @@ def test_a_flood_of_buffers_is_bounded(pair: Pair) -> None:
     client.close()
 
 
+class Full:
+    """The peer of a channel takes no control message, until `ends`."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.link = channel._link
+        self.link.poll()
+        with self.link.guard:
+            account = self.link._account
+            assert account is not None
+            self.account, self.slots = account, account.peer_slots
+            account.peer_slots = account.sent - account.taken + 1
+
+    def ends(self) -> None:
+        with self.link.guard:
+            self.account.peer_slots = self.slots
+            self.link._flush()
+
+
+def test_who_revokes_all_buffers_while_the_peer_takes_nothing_goes_on(pair: Pair, later: Later) -> None:
+    """They are revoked as soon as the peer has room, before one of their names is shared again."""
+    client, server = pair
+    opening = later(client.open, "second")
+    accepted, second = server.accept(), opening.result(LIMIT_S)
+    shared = []
+    for index in range(MOST_NAMES):
+        shared.append(client.share(f"{index}", bytearray(8)))
+        server.remote(f"{index}")
+    full = Full(client)
+    for each in shared:
+        each.close(timeout=0)
+    closing = later(second.close)
+    until(lambda: len(full.link._pending) > MOST_NAMES or full.link.error is not None)
+    assert full.link.error is None
+    full.ends()
+    receiving = later(server.recv)
+    client.share("0", bytearray(8))
+    client.send(b"still there")
+    assert receiving.result(LIMIT_S) == b"still there"
+    assert list(server._link.named.peers) == ["0"]
+    with accepted, pytest.raises(EOFError):
+        accepted.recv()
+    closing.result(LIMIT_S)
+
+
+def test_a_channel_is_asked_for_when_the_peer_has_room(pair: Pair, later: Later) -> None:
+    """Who gives up before says nothing, however often."""
+    client, server = pair
+    full = Full(client)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            client.open("given up", timeout=0)
+    assert not full.link._pending
+    opening = later(client.open, "more")
+    until(lambda: len(full.link.channels) > 1)
+    assert not opening.done()
+    full.ends()
+    with server.accept() as accepted, opening.result(LIMIT_S) as opened:
+        opened.send(b"there")
+        assert (accepted.name, accepted.recv()) == ("more", b"there")
+
+
 def test_a_peer_that_asks_and_takes_no_answer_is_not_remembered_for_ever(pair: Pair) -> None:
     client, server = pair
     link = server._link

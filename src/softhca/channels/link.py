@@ -27,7 +27,7 @@ from softhca.channels.errors import (
     ProtocolError,
 )
 from softhca.channels.messages import Control, Greeting
-from softhca.channels.named import NamedBuffers
+from softhca.channels.named import MOST_NAMES, NamedBuffers
 from softhca.channels.options import ChannelOptions
 from softhca.channels.registration import Memory
 from softhca.channels.windows import Windows
@@ -50,8 +50,10 @@ MOST_CHANNELS = 64
 """Channels of one connection."""
 MOST_REQUESTS = 16
 """Channels that the peer has asked for and nobody has accepted."""
-MOST_PENDING = 1024
-"""Control messages that wait for the peer to have room."""
+MOST_PENDING = 2 * MOST_NAMES
+"""Control messages that wait for the peer to have room: what it wants to have answered, and that all own
+buffers are revoked; what can wait (a buffer, another channel) is said when there is room.
+"""
 NOBODY_LISTENS = 8
 """REJ's reason: the service ID is not valid (IBTA vol. 1, table 109)."""
 _PROBE = 1 << 62

@@ -419,18 +419,20 @@ def open_channel(endpoint: Endpoint, name: str, acknowledged: bool) -> Steps[End
     with link.guard:
         endpoint.require_sending()
     made = _make(link, link.next_number(), service_of(acknowledged), name)
+    asked = False
     try:
         made.begin()
         link.add(made)
-        end = made.end
-        with link.guard:
-            endpoint.require_sending()
-            link.send_control(
-                Control(
-                    m.OPEN, made.number, length=end.largest_bytes, qp_num=end.qp_num, psn=end.psn,
-                    slot_bytes=end.slot_bytes, slots=end.slots, flags=end.service, name=name,
-                )
-            )  # fmt: skip
+        while True:
+            with link.guard:
+                endpoint.require_sending()
+                asked = link.has_room
+                if asked:
+                    link.send_control(_opening(made))
+                    break
+            yield lambda: (
+                link.has_room or endpoint.closed or endpoint.peer_closed or endpoint.error is not None
+            )
         yield lambda: made.answer is not None or made.error is not None or endpoint.closed
         made.require_open()
         endpoint.require_open()
@@ -442,9 +444,17 @@ def open_channel(endpoint: Endpoint, name: str, acknowledged: bool) -> Steps[End
             made.open_for_sending()
             link.send_control(Control(m.READY, made.number))
     except BaseException:
-        abandon(made)
+        abandon(made, asked)
         raise
     return made
+
+
+def _opening(made: Endpoint) -> Control:
+    end = made.end
+    return Control(
+        m.OPEN, made.number, length=end.largest_bytes, qp_num=end.qp_num, psn=end.psn,
+        slot_bytes=end.slot_bytes, slots=end.slots, flags=end.service, name=made.name,
+    )  # fmt: skip
 
 
 def accept_channel(endpoint: Endpoint) -> Steps[Endpoint]:
@@ -504,12 +514,15 @@ def _connect(endpoint: Endpoint, peer: m.End) -> None:
         raise ChannelError(f"the channel {endpoint.name!r} cannot be connected: {error}") from error
 
 
-def abandon(endpoint: Endpoint) -> None:
-    """Drop a channel that has not come about, and the connection where all others were closed meanwhile."""
+def abandon(endpoint: Endpoint, is_known: bool = True) -> None:
+    """Drop a channel that has not come about, and the connection where all others were closed meanwhile; the
+    peer is told, where it knows of the channel.
+    """
     link = endpoint.link
     with link.guard:
         endpoint.closed = True
-        endpoint.send_broken()
+        if is_known:
+            endpoint.send_broken()
     last = link.remove(endpoint)
     endpoint.destroy()
     if last:
