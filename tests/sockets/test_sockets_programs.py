@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import select
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from machine_speed import limit_s
 from softhca import sockets
 from softhca.sockets.stream_sending import Sender
 from softhca.sockets.work_requests import TAKEN
@@ -60,6 +62,32 @@ def test_a_buffer_may_be_resized_once_it_was_taken(
     assert one.stream is not None
     assert one.stream.sender.direct_bytes
     del data[:sent]
+
+
+def test_a_file_cannot_be_sent_to_the_descriptor(connected: Connect) -> None:
+    """FTP servers take EPIPE for the end of their client, and EINVAL for a reason to send by other means."""
+    one, _ = connected()
+    with open(__file__, "rb") as file:
+        for timeout_s in (0, None):
+            one.settimeout(timeout_s)
+            with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+                os.sendfile(one.fileno(), file.fileno(), 0, 100)
+
+
+def test_a_number_that_was_asked_for_before_the_connection_is_readable() -> None:
+    """asyncore asks for it once, when it makes the socket."""
+    with sockets.create_server(("127.0.0.1", 0)) as server, sockets.socket() as client:
+        number = client.fileno()
+        client.connect(server.getsockname())
+        accepted, _ = server.accept()
+        with accepted:
+            waiting = select.poll()
+            waiting.register(number, select.POLLIN)
+            assert waiting.poll(0) == []
+            accepted.sendall(b"hello")
+            assert waiting.poll(limit_s(30) * 1000) == [(number, select.POLLIN)]
+            assert client.recv(100) == b"hello"
+            assert waiting.poll(0) == []
 
 
 def test_a_socket_that_is_connected_does_not_connect_again(connected: Connect) -> None:

@@ -2,13 +2,14 @@
 
 It is one end of a socket pair.  A byte in it makes it readable.  Some bytes of its own are under way for
 ever; whether it is writable is a matter of how large its send buffer is said to be.  Both are levels: they
-hold until the stream changes.  Nobody can write to it, so that ``os.sendfile`` fails and event loops that
-try it send by other means.
+hold until the stream changes.  Nobody can write to it.  ``os.sendfile`` to it is EINVAL, as to any descriptor
+with O_APPEND, and programs that try it send by other means: EPIPE they would take for the peer's end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import threading
@@ -28,6 +29,8 @@ class Readiness:
         self._program, self._driver = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._program.send(_FILLER)
         self._program.shutdown(socket.SHUT_WR)
+        flags = fcntl.fcntl(self._program, fcntl.F_GETFL)
+        fcntl.fcntl(self._program, fcntl.F_SETFL, flags | os.O_APPEND)
         self._readable, self._writable = False, True
         self._say(_LARGE)
 

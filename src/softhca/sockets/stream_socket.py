@@ -190,6 +190,7 @@ class socket(DatagramSocket):
 
     def _adopt(self, stream: Stream, names: tuple[Any, Any] | None = None) -> None:
         """The connection is ``stream``'s from here on; ``names`` where there is no other."""
+        shown = self._shown
         tcp = KernelSocket(self.family, self.type, self.proto, fileno=os.dup(super().fileno()))
         try:
             made = Upgrade(stream, tcp, names)
@@ -202,6 +203,8 @@ class socket(DatagramSocket):
             made.leave(abruptly=True)
             raise
         self._upgrade = made
+        if shown:  # the program has the number, and need not ask for it again
+            made.poll()
         if super().fileno() < 0:
             self._leave(abruptly=True)
 
