@@ -131,7 +131,7 @@ def test_verdicts_change_just_where_they_should(change: dict, name: str, verdict
     ({}, "UDP port 4791", "free on all addresses"),
     ({"devices": {"x": "no such place"}}, "device x", "no such place it cannot be opened"),
     ({"firewall": "ufw"}, "packets elsewhere", "ufw is on"),
-    ({}, "packets elsewhere", "only root sees"),
+    ({}, "packets elsewhere", "neither ufw nor firewalld is on; other rules are not looked at"),
     ({"no_same_host": "no room"}, "shared memory", "no room goes by packets"),
     ({"ptrace_scope": 3}, "ptrace rights", "ptrace_scope is 3 goes by packets"),
     ({"descriptors": 1024, "most_descriptors": ENOUGH}, "descriptors", f"1,024 ulimit -n {ENOUGH}"),

@@ -183,9 +183,10 @@ def firewall(facts: Facts) -> Iterator[Finding]:
         "ufw": "as root: ufw allow 4791/udp",
         "firewalld": "as root: firewall-cmd --add-port=4791/udp",
     }.get(facts.firewall, "where it does not: let UDP port 4791 pass, in and out, on both machines")
+    there = f"{facts.firewall} is on"
+    nothing = "neither ufw nor firewalld is on; other rules are not looked at"
     yield Finding(
-        "packets elsewhere", UNKNOWN,
-        f"{facts.firewall} is on" if facts.firewall else "only root sees a firewall's rules",
+        "packets elsewhere", UNKNOWN, there if facts.firewall else nothing,
         "without UDP port 4791 no other machine is reached",
         f"try it: softhca ping --listen there, softhca ping HOST here; {opening}",
     )  # fmt: skip

@@ -260,7 +260,7 @@ def _loopback_passes() -> bool:
 
 
 def _firewall() -> str:
-    """The firewall that is plainly there; empty where an ordinary user sees none."""
+    """Which of the usual firewalls is on; empty where none of them is.  Rules by hand are not looked at."""
     if re.search(r"^ENABLED=yes", _read("/etc/ufw/ufw.conf"), re.MULTILINE):
         return "ufw"
     return "firewalld" if Path("/run/firewalld.pid").exists() else ""

@@ -50,7 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="",
         choices=run_fabric.LINKS,
         metavar="udp|shm|fabric:TOPOLOGY",
-        help="how the adapters are joined: packets, or shared memory, with a warning where that cannot be, "
+        help="how the adapters are joined: packets, or shared memory (which --capture and "
+        "--faults refuse, for they need packets), with a warning where that cannot be, "
         "or as hosts of a fabric: a file, or a generator as in fabric:fat-tree:radix=4 (docs/fabric.md) "
         "(default: shared memory where that can be, packets otherwise)",
     )
