@@ -346,6 +346,9 @@ def connections(wrong: Wrong) -> None:
     wrong.command(end, control.CM_CONNECT, **path, qp_type=control.QPT_RD)
     asked = session.call(control.CM_RESOLVE, **path)["id"]
     wrong.command(end, control.CM_ANSWER, cm=cm, id=asked)
+    other = End(end.node)
+    end.node.adapter.hosts[2].pid = 9
+    wrong.command(end, control.CM_CONNECT, **{**path, **pair, "qp_num": other.qp().number})
     tables = end.node.adapter.port.management[1].connections.manager._tables
     tables.connections += 1 << 20
     wrong.command(end, control.CM_CONNECT, **path, **pair)

@@ -12,6 +12,7 @@ from softhca.driver.connections import (
     CM_ESTABLISHED,
     CM_PATH_ANSWER,
     CM_PATH_REQUEST,
+    CM_REJECTED,
     CM_REPLIED,
     CM_REQUEST,
     CM_TIMEWAIT_OVER,
@@ -21,7 +22,7 @@ from softhca.driver.connections import (
 )
 from softhca.driver.errors import DriverError
 from softhca.management.cm import messages as m
-from softhca.queues.control_fields import EVENT_PATH_MIG, EVENT_PATH_MIG_ERR
+from softhca.queues.control_fields import EVENT_PATH_MIG, EVENT_PATH_MIG_ERR, QPT_RD
 from softhca.testing.ends import SEND, End, post
 from softhca.testing.network import Network
 from softhca.transport.migration import ARMED, MIGRATED, REARMED
@@ -223,6 +224,78 @@ def test_the_path_that_the_connection_has_is_refused():
     assert scene.next(0, CM_PATH_ANSWER).status == m.APR_IS_CURRENT
     scene.propose(0, scene.way(0, 2, there=1))  # another one to the same port
     assert scene.states == [ARMED, ARMED]
+
+
+def stranger_beside(scene, side):
+    """A channel of another program at a side's adapter."""
+    node = scene.ends[side].node
+    device = node.open()
+    for pid, host in enumerate(node.adapter.hosts.values(), 7):
+        host.pid = pid
+    return device.open_connections(1)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_who_names_the_queue_pair_of_another_program_is_refused_and_ends_nothing(side):
+    """To the peer it would be the program that has forgotten its connection."""
+    scene = Scene()
+    scene.connect()
+    stranger = stranger_beside(scene, side)
+    way = scene.way(side, 1)
+    scene.channels[1 - side].listen(SERVICE + 1)
+    with pytest.raises(DriverError, match="qp_num = ") as refused:
+        stranger.connect(SERVICE + 1, CmPath(way.gid, way.lid), scene.own(side))
+    assert refused.value.errno == errno.EINVAL
+    stranger.listen(SERVICE + 2)
+    back = CmPath(way.own_gid, way.own_lid)
+    asking = scene.channels[1 - side].connect(SERVICE + 2, back, CmQueuePair(0x99, 1))
+    scene.network.run(lambda: not stranger.idle)
+    asked = stranger.receive(0)
+    with pytest.raises(DriverError, match="qp_num = ") as refused:
+        stranger.reply(asked.id, scene.own(side))
+    assert refused.value.errno == errno.EINVAL
+    stranger.reject(asked.id, 28)
+    assert scene.next(1 - side, CM_REJECTED).id == asking
+    scene.network.elapse(1_000_000_000)
+    assert [channel.receive(0) for channel in scene.channels] == [None, None]
+    scene.send(0)
+
+
+def test_ee_contexts_of_another_program_are_not_named_either():
+    scene = Scene()
+    device = scene.ends[0].device
+    context = device.create_ee(device.alloc_rdd())
+    stranger = stranger_beside(scene, 0)
+    end = CmQueuePair(context.number, 1, qp_type=QPT_RD)
+    with pytest.raises(DriverError, match=f"qp_num = {context.number}: "):
+        stranger.connect(SERVICE, scene.path(), end)
+    scene.channels[0].connect(SERVICE, scene.path(), end)
+    assert scene.next(1, CM_REQUEST).queue_pair.qp_num == context.number
+
+
+def test_who_has_named_a_queue_pair_before_it_was_is_not_told_where_it_goes():
+    """The queue pair's own connection follows it to its alternate path."""
+    scene = Scene()
+    accomplice = scene.network.add(ports=2)
+    late = accomplice.open().open_connections(1)
+    late.listen(SERVICE)
+    stranger = stranger_beside(scene, 0)
+    following = scene.qps[0].number + 1  # numbers go up
+    stranger.connect(SERVICE, CmPath(accomplice.gid, max_cm_retries=15), CmQueuePair(following, 1))
+    scene.network.run(lambda: not late.idle)
+    asked = late.receive(0)
+    scene.qps[0] = scene.ends[0].qp()
+    assert scene.qps[0].number == following
+    scene.connect()
+    late.reply(asked.id, CmQueuePair(0x99, 1))
+    scene.network.run(lambda: not stranger.idle)
+    assert stranger.receive(0).kind == CM_REPLIED
+    scene.propose(0, scene.way(0, 2))
+    scene.cut = {1}
+    scene.send(0)
+    assert scene.ports == [2, 2]
+    scene.channels[0].disconnect(scene.ids[0])
+    scene.next(1, CM_DISCONNECT_REQUEST)
 
 
 @pytest.mark.parametrize("link", ["ipv4", "ipv6", "native"])

@@ -11,12 +11,14 @@ CM = "management/cm/manager.py"
 SIDR = "management/cm/resolutions.py"
 NUMBERS = "management/cm/instances.py"
 INSTANCES = "adapter/connection_instances.py"
+COMMANDS = "adapter/connection_commands.py"
 PORT = "adapter/connection_manager.py"
 CONNECTING = "driver/rdmacm/connecting.py"
 TEST_SIDR = "management/test_management_cm_resolutions.py"
 TEST_ENDS = "management/test_management_cm_ends.py"
 TEST_INSTANCES = "adapter/test_adapter_connection_instances.py"
 TEST_PORT = "adapter/test_adapter_connections.py"
+TEST_PATHS = "adapter/test_adapter_alternate_paths.py"
 TEST_RDMACM = "driver/test_driver_rdmacm_listening.py"
 
 CONNECTIONS: tuple[tuple[Mutant, str], ...] = (
@@ -46,6 +48,14 @@ CONNECTIONS: tuple[tuple[Mutant, str], ...] = (
        "a request comes before the end of the one in whose place it is"), TEST_PORT),
     (m("cm-broken-ring-waited-for", PORT, "(self._put(self.waiting[0]) or self._ring.broken)", "self._put(self.waiting[0])",
        "a host that has broken its ring fills the adapter's memory"), TEST_PORT),
+    (m("cm-any-end-at-connecting", COMMANDS, "is no type of a connected queue pair\")\n    _require_own(channel, fields)\n", "is no type of a connected queue pair\")\n",
+       "a program that names another one's queue pair ends its connection"), TEST_PATHS),
+    (m("cm-any-end-at-replying", COMMANDS, "    channel = _channel_for(adapter, host, fields)\n    _require_own(channel, fields)\n    reply =", "    channel = _channel_for(adapter, host, fields)\n    reply =",
+       "a program that names another one's queue pair in a reply is taken for it"), TEST_PATHS),
+    (m("cm-end-named-before-it-was", CM, "        if self._owns(connection):\n            self._by_local", "        if True:\n            self._by_local",
+       "the goodbye of a connection that has moved goes along the path that is gone"), TEST_PATHS),
+    (m("cm-ends-of-ee-contexts-are-queue-pairs", PORT, "kind = Kind.EEC if is_datagrams(end) else Kind.QP", "kind = Kind.QP",
+       "a program names another one's EE context, or may not name its own"), TEST_PATHS),
     (m("rdmacm-goes-on-without-its-queue-pair", CONNECTING, "                owner.state = states.CLOSED\n                self._port.end(", "                self._port.end(",
        "a connection whose queue pair is not ready can be established"), TEST_RDMACM),
     (m("rdmacm-own-rnr-retries", CONNECTING, "            rnr_retry=self.peer.rnr_retry,\n", "",

@@ -12,6 +12,7 @@ from softhca.adapter.host_agents import destination_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.management.cm import messages as m
+from softhca.management.cm.elements import EE_CONTEXT
 from softhca.management.constants import GENERAL_QKEY, GENERAL_QPN, LID_PERMISSIVE
 from softhca.management.mad import Address
 from softhca.queues.control_fields import CM_WAY, QPT_RD
@@ -117,6 +118,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
     service = _SERVICES.get(fields["qp_type"])
     if service is None:
         raise OSError(errno.EINVAL, f"qp_type: {fields['qp_type']} is no type of a connected queue pair")
+    _require_own(channel, fields)
     request = m.Req.of(
         service_id=fields["service_id"],
         partition_key=peer.pkey,
@@ -152,6 +154,7 @@ def cm_connect(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
 def cm_reply(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     """CM_REPLY: accept a request."""
     channel = _channel_for(adapter, host, fields)
+    _require_own(channel, fields)
     reply = m.Rep.of(
         failover_accepted=_failover(fields["failover"]),
         target_ack_delay=adapter.device_attributes["local_ca_ack_delay"],
@@ -306,6 +309,15 @@ def _private(kind: type[m.Message], fields: Fields) -> bytes:
         return m.padded(kind, fields["private_data"])
     except ValueError as error:
         raise OSError(errno.EINVAL, f"private_data: {error}") from None
+
+
+def _require_own(channel: HostConnections, fields: Fields) -> None:
+    """EINVAL where the end is another program's: to the peer that would be one that has forgotten its
+    connection, which the peer then ends (12.9.8.3.1).
+    """
+    number = fields["qp_num"]
+    if not channel.may_name(number | EE_CONTEXT if fields["qp_type"] == QPT_RD else number):
+        raise OSError(errno.EINVAL, f"qp_num = {number}: it is another program's")
 
 
 def _queue_pair(fields: Fields) -> Fields:

@@ -133,6 +133,12 @@ class HostInstances:
         own, other = hosts.get(self.host), hosts.get(host)
         return own is not None and other is not None and own.pid == other.pid != 0
 
+    def may_be_of_program(self, host: int) -> bool:
+        """As `is_of_program`; also where the system does not say which processes both are of."""
+        hosts = self._adapter.hosts
+        own, other = hosts.get(self.host), hosts.get(host)
+        return host == self.host or (own is not None and other is not None and own.pid == other.pid)
+
     def _is_foreign(self, number: int) -> bool:
         """Whether a queue pair is another program's: it gets no number, so that none is agreed upon."""
         resource = self._adapter.resources.get(Kind.QP, number)

@@ -27,6 +27,7 @@ from softhca.management.cm.elements import (
     Connection,
     Event,
     end_of,
+    is_datagrams,
     number_of,
     place_of,
 )
@@ -68,7 +69,7 @@ class PortConnections(Flow):
         Flow.__init__(self, adapter, management.number)
         self.management = management
         self.port = management.port
-        self.manager = ConnectionManager(self._send, guid, seed, self._check_path)
+        self.manager = ConnectionManager(self._send, guid, seed, self._check_path, self._owns)
         self.instances = Instances(random.Random(seed))
         self.channels: list[HostConnections] = []
         self._adapter = adapter
@@ -121,6 +122,12 @@ class PortConnections(Flow):
         here = port_at(self._adapter, peer.own_gid or _NO_GID, peer.own_lid) or self.port
         there = lap.alternate_local_lid if peer.gid is None else lap.alternate_local_gid
         return m.APR_IS_CURRENT if port is here and there == place_of(peer) else m.APR_LOADED
+
+    @staticmethod
+    def _owns(connection: Connection) -> bool:
+        """Whether a host names a queue pair or EE context that is not another program's."""
+        owner = connection.owner
+        return isinstance(owner, HostConnections) and owner.may_name(connection.local_end)
 
     def instance_of(self, host: int, vector: Mapping[str, Any], peer: int) -> int:
         """The instance number of a host's queue pair that is brought to RTR (`HostInstances.expected`)."""
@@ -216,6 +223,14 @@ class HostConnections:
         self._host.forget(CM_EVENTS, self._number)
         if self._sink is not None:
             self._sink.forget(EVENT_CM, self._number)
+
+    def may_name(self, end: int) -> bool:
+        """Whether the host may say that a queue pair, or EE context, is the end of a connection: no other
+        program has it.
+        """
+        kind = Kind.EEC if is_datagrams(end) else Kind.QP
+        resource = self._adapter.resources.get(kind, number_of(end))
+        return resource is None or self.instances.may_be_of_program(resource.host)
 
     def affords(self) -> bool:
         """Whether the host may have another connection."""

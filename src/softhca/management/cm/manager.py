@@ -93,10 +93,16 @@ def any_path(lap: m.Lap, connection: Connection) -> int:
     return m.APR_LOADED
 
 
+def any_end(connection: Connection) -> bool:
+    """Whatever end an owner names can be its own."""
+    return True
+
+
 class ConnectionManager:
     """``send(data, address) -> bool`` sends a datagram of 256 bytes (False: no room, or no way); ``ca_guid``
     is the adapter's; ``seed`` makes communication IDs that strangers do not guess; ``check_path`` gives the
-    APR status of a path that a peer proposes and that cannot be (0: its owner is asked).
+    APR status of a path that a peer proposes and that cannot be (0: its owner is asked); ``owns`` says
+    whether the end that a connection's owner has named is its own: else the connection does not follow it.
     """
 
     def __init__(
@@ -105,10 +111,12 @@ class ConnectionManager:
         ca_guid: int,
         seed: int,
         check_path: Callable[[m.Lap, Connection], int] = any_path,
+        owns: Callable[[Connection], bool] = any_end,
     ) -> None:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._send = send
         self._ca_guid = ca_guid
+        self._owns = owns
         generator = random.Random(seed)
         self._transaction_id = generator.getrandbits(31) << 1
         self._tables = Tables(generator)
@@ -216,7 +224,8 @@ class ConnectionManager:
         """The alternate path of the request is loaded on both sides, if the reply says so."""
         if reply.failover_accepted == m.FAILOVER_ACCEPTED:
             connection.other = connection.proposed
-        self._by_local[connection.local_end] = connection
+        if self._owns(connection):
+            self._by_local[connection.local_end] = connection
 
     def load_path(self, owner: Owner, number: int, lap: m.Lap, now: int) -> None:
         """Propose the alternate path of ``lap`` to the peer of an established connection.  OSError EINVAL:
