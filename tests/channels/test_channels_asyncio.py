@@ -344,3 +344,20 @@ def test_one_channel_in_one_loop_after_the_other() -> None:
         assert server.sync.recv(LIMIT_S) == b"and without one"
         client.sync.close()
         server.sync.close()
+
+
+def test_a_buffer_of_another_connection_is_refused_and_both_go_on() -> None:
+    async def main() -> None:
+        async with pair() as (client, server), pair() as (other, _):
+            await server.share("box", bytearray(8), "rwa")
+            remote = await client.remote("box")
+            for call in (
+                other.write(remote, b"x"), other.read(remote), other.read_into(remote, bytearray(1)),
+                other.fetch_add(remote, 0, 1), other.compare_swap(remote, 0, 0, 1),
+            ):  # fmt: skip
+                with pytest.raises(ChannelAccessError, match="another connection's"):
+                    await call
+            await remote.write(b"box")
+            assert await client.read(remote, 4) == b"box\0"
+
+    run(main())

@@ -16,6 +16,7 @@ REGISTRATION = "channels/registration.py"
 STEPS = "channels/steps.py"
 WINDOWS = "channels/windows.py"
 TEST_ACCOUNTS = "channels/test_channels_accounts.py"
+TEST_ASYNCIO = "channels/test_channels_asyncio.py"
 TEST_BUFFERS = "channels/test_channels_buffers.py"
 TEST_FORKS = "channels/test_channels_forks.py"
 TEST_HOSTILE = "channels/test_channels_hostile.py"
@@ -82,6 +83,10 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "who asks again and again for a channel of a peer that takes nothing ends the connection"), TEST_HOSTILE),
     (m("channels-ends-what-nobody-knows", STEPS, "        if is_known:\n", "        if True:\n",
        "the peer is told the end of channels of which it never heard"), TEST_HOSTILE),
+    (m("channels-buffer-of-another-connection", "channels/channel.py", "        if which._channel._link is not self._link:", "        if False:",
+       "a buffer that another connection shares breaks this one"), TEST_BUFFERS),
+    (m("channels-awaited-buffer-of-another-connection", "channels/aio.py", "        if which._channel._link is not self._link:", "        if False:",
+       "a buffer that another connection shares breaks this one, in coroutines"), TEST_ASYNCIO),
     (m("channels-array-mistaken", REGISTRATION, "            if found is not None and found.owner() is owner:", "            if False:",
        "an array is registered each time that it is sent"), TEST_SYNC),
     (m("channels-dead-arrays-stay", REGISTRATION, "(entry.owner() is None or len(self._cache) > CACHED)", "len(self._cache) > CACHED",

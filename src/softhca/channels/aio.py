@@ -16,7 +16,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from softhca.channels import connecting, steps
-from softhca.channels.errors import ChannelClosed, ChannelEnded, ChannelError, ChannelTimeout, failed
+from softhca.channels.errors import (
+    ChannelAccessError,
+    ChannelClosed,
+    ChannelEnded,
+    ChannelError,
+    ChannelTimeout,
+    failed,
+)
 from softhca.channels.named import Grant, Rights, SharedBuffer
 from softhca.channels.registration import bytes_of
 from softhca.driver.errors import DriverError
@@ -259,6 +266,8 @@ class AsyncChannel:
                 steps.remote(self._endpoint, which), timeout, f"nothing is shared as {which!r}"
             )
             return found
+        if which._channel._link is not self._link:
+            raise ChannelAccessError(f"{which.name!r} is another connection's")
         return which.grant
 
     async def write(
