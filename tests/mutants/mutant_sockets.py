@@ -33,6 +33,10 @@ OF_DATAGRAMS = "sockets/test_sockets_datagrams.py"
 PROGRAMS = "sockets/test_sockets_programs.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("sockets-carried-without-names", "sockets/carried.py", "    _carried[relay.inode] = found\n", "",
+       "a socket of TLS has no names: FTP over TLS fails"), PROGRAMS),
+    (m("sockets-early-numbers-sleep", STREAM_SOCKET, "        if shown:  # the", "        if False:  # the",
+       "a program that asked for the number before it connected waits in vain"), PROGRAMS),
     (m("sockets-an-exception-keeps-the-buffer", STREAM, "            finally:\n                why = None\n", "            finally:\n                pass\n",
        "a send that finds no room holds a bytearray that the program then cannot shorten"), PROGRAMS),
     (m("sockets-taken-memory-is-kept", SENDING, "            self._let_go()\n", "",

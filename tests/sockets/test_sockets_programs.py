@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import select
+import socket as kernel
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -88,6 +89,25 @@ def test_a_number_that_was_asked_for_before_the_connection_is_readable() -> None
             assert waiting.poll(limit_s(30) * 1000) == [(number, select.POLLIN)]
             assert client.recv(100) == b"hello"
             assert waiting.poll(0) == []
+
+
+def test_a_socket_made_of_a_detached_number_knows_its_connection(connected: Connect) -> None:
+    """TLS makes its sockets so; FTP over TLS asks for names, and HTTP clients set TCP_NODELAY."""
+    one, other = connected()
+    own, peer = one.getsockname(), one.getpeername()
+    with sockets.socket(fileno=one.detach()) as made:
+        assert (made.family, made.type) == (other.family, other.type)
+        assert (made.getsockname(), made.getpeername()) == (own, peer)
+        made.setsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY, 1)
+        assert made.getsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY)
+        with made.dup() as again:
+            assert again.getpeername() == peer
+        made.sendall(b"hello")
+        assert other.recv(100) == b"hello"
+        other.sendall(b"hello yourself")
+        assert made.recv(100) == b"hello yourself"
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        made.getsockname()
 
 
 def test_a_socket_that_is_connected_does_not_connect_again(connected: Connect) -> None:

@@ -20,10 +20,11 @@ _CHUNK_BYTES = 1 << 16
 
 class Relay:
     """Between ``stream`` and the descriptor ``fd``, whose number is kept; ``ended`` is called once both
-    directions have ended.  OSError EMFILE, EAGAIN (no thread).
+    directions have ended.  ``known`` lives as long as the relay.  OSError EMFILE, EAGAIN (no thread).
     """
 
-    def __init__(self, stream: Stream, fd: int, ended: Callable[[], object]) -> None:
+    def __init__(self, stream: Stream, fd: int, ended: Callable[[], object], known: object = None) -> None:
+        self._known = known
         self._stream = stream
         self._ended = ended
         self._open = 2
@@ -31,6 +32,7 @@ class Relay:
         self._program, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._program.setblocking(os.get_blocking(fd))
         os.dup2(self._program.fileno(), fd, inheritable=os.get_inheritable(fd))
+        self.inode = os.fstat(fd).st_ino
         # The program's end is the number's alone: its close is seen here.
         self._program.close()
         self._upward = threading.Thread(target=self._carry_up, name="softhca-relay", daemon=True)

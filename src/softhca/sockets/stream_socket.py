@@ -22,13 +22,13 @@ from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import cm_listening, connecting, defaults, listening, requests
+from softhca.sockets.carried import Carried, carried_of, carry
 from softhca.sockets.cm_listening import CmServed
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_socket import DatagramSocket
 from softhca.sockets.hub import HUB
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
-from softhca.sockets.relay import Relay
 from softhca.sockets.stream import Stream
 from softhca.sockets.stream_parts import GONE
 from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
@@ -42,14 +42,17 @@ _KNOWN_FLAGS = (
 class socket(DatagramSocket):
     """As Python's ``socket.socket``.  ``settings`` are its connection's, and of those that it accepts."""
 
-    __slots__ = ("_alone", "_by_cm", "_listener", "_upgrade")
+    __slots__ = ("_alone", "_by_cm", "_carried", "_listener", "_upgrade")
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._upgrade: Upgrade | None = None
         self._listener: Served | None = None
         self._by_cm: CmServed | None = None
         self._alone = False
-        if type == -1 and isinstance(fileno, int):
+        self._carried: Carried | None = carried_of(fileno) if isinstance(fileno, int) else None
+        if type == -1 and self._carried is not None:
+            family, type, proto = self._carried.kind
+        elif type == -1 and isinstance(fileno, int):
             family, type, proto = kind_of(fileno) or cm_listening.kind_of(fileno) or (family, type, proto)
         super().__init__(family, type, proto, fileno)
         if fileno is not None and not hasattr(self, "do_handshake"):
@@ -77,6 +80,7 @@ class socket(DatagramSocket):
     def _may_upgrade(self) -> bool:
         return (
             self._upgrade is None
+            and self._carried is None
             and defaults.rdma
             and self.family in _FAMILIES
             and self.type == kernel.SOCK_STREAM
@@ -453,7 +457,7 @@ class socket(DatagramSocket):
 
     def setsockopt(self, *arguments: Any) -> None:
         """Options are TCP's; SO_RCVBUF before the connection is made says how large the pool is."""
-        one = self._upgrade or self._by_cm
+        one = self._upgrade or self._by_cm or self._carried
         if one is not None:
             one.tcp.setsockopt(*arguments)
             if self._upgrade is not None:
@@ -465,8 +469,9 @@ class socket(DatagramSocket):
 
     def getsockopt(self, *arguments: Any) -> Any:
         """Options are TCP's, but SO_ERROR."""
-        if self._by_cm is not None:
-            return self._by_cm.tcp.getsockopt(*arguments)
+        aside = self._by_cm or self._carried
+        if aside is not None:
+            return aside.tcp.getsockopt(*arguments)
         if self._upgrade is None:
             return super().getsockopt(*arguments)
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR):
@@ -476,13 +481,15 @@ class socket(DatagramSocket):
 
     def getpeername(self) -> Any:
         """The peer's TCP address."""
-        return super().getpeername() if self._upgrade is None else self._upgrade.peer_name
+        one = self._upgrade or self._carried
+        return super().getpeername() if one is None else one.peer_name
 
     def getsockname(self) -> Any:
         """This side's TCP address."""
         if self._by_cm is not None:
             return self._by_cm.tcp.getsockname()
-        return super().getsockname() if self._upgrade is None else self._upgrade.own_name
+        one = self._upgrade or self._carried
+        return super().getsockname() if one is None else one.own_name
 
     # the end
 
@@ -510,7 +517,7 @@ class socket(DatagramSocket):
         for listener in (self._listener, self._by_cm):
             if listener is not None:
                 listener.leave()
-        self._listener = self._by_cm = None
+        self._listener = self._by_cm = self._carried = None
         try:
             self._leave(None)
         finally:
@@ -540,13 +547,14 @@ class socket(DatagramSocket):
         """
         upgrade, self._upgrade = self._upgrade, GONE
         listener, self._listener = self._listener, None
+        self._carried = None
         if listener is not None:
             listener.leave()
         number = super().detach()
         if upgrade is not None and upgrade is not GONE:
             upgrade.stream.on_change = None
             try:
-                Relay(upgrade.stream, number, partial(upgrade.leave, abruptly=False))
+                carry(upgrade, number)
             except BaseException:
                 upgrade.leave(abruptly=True)
                 os.close(number)
