@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 from dataclasses import replace
@@ -131,7 +132,11 @@ def test_verdicts_change_just_where_they_should(change: dict, name: str, verdict
     ({}, "UDP port 4791", "free on all addresses"),
     ({"devices": {"x": "no such place"}}, "device x", "no such place it cannot be opened"),
     ({"firewall": "ufw"}, "packets elsewhere", "ufw is on"),
-    ({}, "packets elsewhere", "neither ufw nor firewalld is on; other rules are not looked at"),
+    ({}, "packets elsewhere", "only root sees"),
+    ({"may_see_rules": True}, "packets elsewhere", "neither nft nor iptables is installed"),
+    ({"may_see_rules": True, "rules": {"nft": 0, "iptables-save": None}}, "packets elsewhere",
+     "nft lists 0 rules, iptables-save does not tell"),
+    ({"may_see_rules": True, "rules": {"nft": 1200}, "firewall": "ufw"}, "packets elsewhere", "ufw is on"),
     ({"no_same_host": "no room"}, "shared memory", "no room goes by packets"),
     ({"ptrace_scope": 3}, "ptrace rights", "ptrace_scope is 3 goes by packets"),
     ({"descriptors": 1024, "most_descriptors": ENOUGH}, "descriptors", f"1,024 ulimit -n {ENOUGH}"),
@@ -179,7 +184,7 @@ def test_a_quota_of_the_control_group_counts(
 ])  # fmt: skip
 def test_the_right_to_trace_is_one_bit(status: str, may: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_facts, "_read", lambda path: status if path == "/proc/self/status" else "")
-    assert doctor_facts._may_trace() is may
+    assert doctor_facts._may(doctor_facts._CAP_SYS_PTRACE) is may
 
 
 def test_words_of_the_kernel_are_read_and_their_absence_borne(tmp_path: Path) -> None:
@@ -206,6 +211,42 @@ def test_ufw_says_whether_it_is_on(text: str, firewall: str, monkeypatch: pytest
     assert doctor_facts._firewall() == firewall
     monkeypatch.setattr(doctor_facts.Path, "exists", lambda path: str(path) == "/run/firewalld.pid")
     assert doctor_facts._firewall() == (firewall or "firewalld")
+
+
+NFT = '{"nftables": [{"metainfo": {}}, {"table": {}}, {"chain": {}}, {"rule": {}}, {"rule": {}}]}'
+SAVED = "*filter\n:INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(("tools", "rules"), [
+    ({}, {}),
+    ({"nft": ("-j list ruleset", NFT, 0)}, {"nft": 2}),
+    ({"nft": ("-j list ruleset", '{"nftables": []}', 0)}, {"nft": 0}),
+    ({"iptables-save": ("", SAVED, 0), "ip6tables-save": ("", "*filter\nCOMMIT\n", 0)},
+     {"iptables-save": 1, "ip6tables-save": 0}),
+    ({"nft": ("-j list ruleset", NFT, 1), "iptables-save": ("", SAVED, 0)},
+     {"nft": None, "iptables-save": 1}),
+    ({"nft": ("-j list ruleset", "no JSON", 0)}, {"nft": None}),
+    ({"nft": ("-j list ruleset", '{"nftables": 5}', 0)}, {"nft": None}),
+    ({"nft": ("-j list ruleset", "[]", 0)}, {"nft": None}),
+    ({"nft": ("another question", NFT, 0)}, {"nft": None}),
+])  # fmt: skip
+def test_who_may_see_rules_asks_the_programs_that_list_them(
+    tools: dict, rules: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, (words, said, status) in tools.items():
+        (tmp_path / "said").mkdir(exist_ok=True)
+        (tmp_path / "said" / name).write_text(f"{said}\n")
+        (tool := tmp_path / name).write_text(
+            f'#!/bin/sh\n[ "$*" = "{words}" ] || exit 2\nwhile read -r line; do echo "$line"; done '
+            f'<"{tmp_path}/said/{name}"\nexit {status}\n'
+        )
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    which = doctor_facts.shutil.which
+    monkeypatch.setattr(  # this machine has none of its own
+        doctor_facts.shutil, "which", lambda name, path: which(name, path=path.split(os.pathsep)[0])
+    )
+    assert doctor_facts._rules() == rules
 
 
 def test_sockets_that_get_nothing_through_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

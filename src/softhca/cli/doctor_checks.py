@@ -183,13 +183,23 @@ def firewall(facts: Facts) -> Iterator[Finding]:
         "ufw": "as root: ufw allow 4791/udp",
         "firewalld": "as root: firewall-cmd --add-port=4791/udp",
     }.get(facts.firewall, "where it does not: let UDP port 4791 pass, in and out, on both machines")
-    there = f"{facts.firewall} is on"
-    nothing = "neither ufw nor firewalld is on; other rules are not looked at"
     yield Finding(
-        "packets elsewhere", UNKNOWN, there if facts.firewall else nothing,
+        "packets elsewhere", UNKNOWN,
+        f"{facts.firewall} is on" if facts.firewall else _rules_seen(facts),
         "without UDP port 4791 no other machine is reached",
         f"try it: softhca ping --listen there, softhca ping HOST here; {opening}",
     )  # fmt: skip
+
+
+def _rules_seen(facts: Facts) -> str:
+    """What is known of a firewall's rules."""
+    if not facts.may_see_rules:
+        return "only root sees a firewall's rules"
+    if not facts.rules:
+        return "neither nft nor iptables is installed to show a firewall's rules"
+    counts = {name: "does not tell its rules" if count is None else f"lists {count:,} rules"
+              for name, count in facts.rules.items()}  # fmt: skip
+    return ", ".join(f"{name} {said}" for name, said in counts.items())
 
 
 def same_host(facts: Facts) -> Iterator[Finding]:

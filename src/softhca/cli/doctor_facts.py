@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import platform
 import re
 import resource
+import shutil
 import socket
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +31,10 @@ UNLIMITED = 1 << 62
 _UDP_SEGMENT = 103
 _SEGMENT_BYTES, _SEGMENTS = 1000, 8
 _TRY_S = 1.0
-_CAP_SYS_PTRACE = 19
+_TOOL_S = 10.0
+_CAP_NET_ADMIN, _CAP_SYS_PTRACE = 12, 19
+_RULE_TOOLS = {"nft": ("-j", "list", "ruleset"), "iptables-save": (), "ip6tables-save": ()}
+"""Programs that list a firewall's rules to root, and how they are asked."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,9 @@ class Facts:
     devices: dict[str, str] = field(default_factory=dict)
     loopback_passes: bool = True
     firewall: str = ""
+    may_see_rules: bool = False
+    rules: dict[str, int | None] = field(default_factory=dict)
+    """How many rules of a firewall each program lists that is installed; None: it does not tell."""
     ptrace_scope: int = 0
     may_trace: bool = False
     reads_memory: bool = True
@@ -100,8 +109,10 @@ def gather() -> Facts:
         devices=_devices(),
         loopback_passes=_loopback_passes(),
         firewall=_firewall(),
+        may_see_rules=_may(_CAP_NET_ADMIN),
+        rules=_rules() if _may(_CAP_NET_ADMIN) else {},
         ptrace_scope=_number("/proc/sys/kernel/yama/ptrace_scope", 0),
-        may_trace=_may_trace(),
+        may_trace=_may(_CAP_SYS_PTRACE),
         reads_memory=_reads_memory(),
         no_same_host=not_automatic(),
         descriptors=soft,
@@ -260,16 +271,38 @@ def _loopback_passes() -> bool:
 
 
 def _firewall() -> str:
-    """Which of the usual firewalls is on; empty where none of them is.  Rules by hand are not looked at."""
+    """Which of the usual firewalls is on; empty where none of them is."""
     if re.search(r"^ENABLED=yes", _read("/etc/ufw/ufw.conf"), re.MULTILINE):
         return "ufw"
     return "firewalld" if Path("/run/firewalld.pid").exists() else ""
 
 
-def _may_trace() -> bool:
-    """Whether this process has CAP_SYS_PTRACE."""
+def _rules() -> dict[str, int | None]:
+    """How many rules each installed program lists, for who may see them."""
+    found = {}
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+    for name, words in _RULE_TOOLS.items():
+        if (tool := shutil.which(name, path=path)) is not None:
+            found[name] = _rules_of(name, [tool, *words])
+    return found
+
+
+def _rules_of(name: str, command: list[str]) -> int | None:
+    """How many rules a program lists; None where it fails or says something else."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TOOL_S,
+                              check=True)  # fmt: skip
+        if name == "nft":
+            return sum("rule" in entry for entry in json.loads(done.stdout)["nftables"])
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+        return None
+    return sum(line.startswith(b"-A ") for line in done.stdout.splitlines())
+
+
+def _may(capability: int) -> bool:
+    """Whether this process has a capability of the kernel, by its number."""
     found = re.search(r"^CapEff:\s*([0-9a-f]+)", _read("/proc/self/status"), re.MULTILINE)
-    return bool(found and int(found[1], 16) >> _CAP_SYS_PTRACE & 1)
+    return bool(found and int(found[1], 16) >> capability & 1)
 
 
 def _reads_memory() -> bool:
