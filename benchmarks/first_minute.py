@@ -28,8 +28,8 @@ COMMANDS = (
     ("make demo", "python examples/demo.py"),
     ("softhca doctor", "softhca doctor"),
     (
-        "softhca run -n 2 --faults 'loss=5%,seed=7' -- python examples/rc_write.py",
-        "softhca run -n 2 --faults 'loss=5%,seed=7' -- python examples/rc_write.py",
+        "softhca run -n 2 --faults 'loss=40%,seed=7' -- python examples/rc_write.py",
+        "softhca run -n 2 --faults 'loss=40%,seed=7' -- python examples/rc_write.py",
     ),
 )
 """What is shown, and what is run: the demo without the build in front of it."""

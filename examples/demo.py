@@ -131,7 +131,7 @@ def show_next(console, capture):
     console.print("Try next:", style="bold")
     for words, said in (
         (f"{command} doctor", "what of this machine costs speed"),
-        (f"{command} run -n 2 --faults 'loss=5%,seed=7' -- python {program}", "the same over a bad network"),
+        (f"{command} run -n 2 --faults 'loss=40%,seed=7' -- python {program}", "the same over a bad network"),
         (f"{command} capture decode {capture}", "every packet, header by header"),
     ):
         console.print(f"  {words}    [dim]# {said}", soft_wrap=True, highlight=False)
