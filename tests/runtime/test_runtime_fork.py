@@ -115,6 +115,49 @@ def test_a_fork_waits_for_a_round_that_is_under_way(things):
     assert ("before", "b") not in things[0].notes[: seen[0]]
 
 
+def test_what_is_begun_while_a_fork_waits_for_it_is_told_too(things):
+    """As an adapter is, of a device that another thread was opening."""
+    begun = Thing(things[0].notes, "begun", 1)
+    take = things[1].before_fork
+
+    def take_late():
+        fork.watch(begun)
+        take()
+
+    things[1].before_fork = take_late
+    assert "('child', 'begun')" in in_child(lambda: things[0].notes)
+    assert ("parent", "begun") in things[0].notes
+    fork.unwatch(begun)
+
+
+def test_threads_that_fork_at_the_same_time_each_take_all_locks(things):
+    """One whose fork begins while another one has the locks waits for them, and gives them back again."""
+    second, begun = [], threading.Event()
+    take = things[0].before_fork
+
+    def fork_too():
+        begun.set()
+        second.append(in_child(lambda: [kind for kind, _ in things[0].notes]))
+
+    other = threading.Thread(target=fork_too)
+
+    def take_and_start():
+        take()
+        if not begun.is_set():
+            other.start()
+            begun.wait(20)
+
+    things[0].before_fork = take_and_start
+    in_child(lambda: "")
+    other.join()
+    assert second == [str(["before"] * 2 + ["parent"] * 2 + ["before"] * 2 + ["child"] * 2)]
+
+
+def test_a_fork_that_began_before_this_module_has_nothing_to_give_back(things):
+    fork._in_parent()
+    assert in_child(lambda: "alive") == "alive"
+
+
 def test_what_is_unwatched_is_left_alone(things):
     fork.unwatch(things[0])
     in_child(lambda: "")
@@ -123,11 +166,14 @@ def test_what_is_unwatched_is_left_alone(things):
 
 def test_a_fork_may_meet_threads_that_begin_and_end_things(monkeypatch):
     class Slow(set):
-        """A set of which another thread adds an element whenever it is read."""
+        """A set of which another thread adds an element when it is read for the first time."""
+
+        read = False
 
         def __iter__(self):
-            for number, thing in enumerate(super().__iter__()):
-                if not number:
+            for thing in super().__iter__():
+                first, self.read = not self.read, True
+                if first:
                     adder = threading.Thread(target=fork.watch, args=(Thing([], "new", 2),))
                     adder.start()
                     adder.join(0.2)

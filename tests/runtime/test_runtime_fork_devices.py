@@ -163,3 +163,33 @@ def test_the_child_finds_an_adapter_whose_address_was_chosen(loopback_address):
     assert in_child(look) == "True"
     driver.close()
     devices.remove("chosen")
+
+
+def inodes(descriptors_of_them):
+    return {os.fstat(fd).st_ino for fd in descriptors_of_them}
+
+
+def own_inodes():
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own
+            found.add(os.fstat(int(name)).st_ino)
+    return found
+
+
+def test_a_child_that_is_made_while_a_device_closes_does_not_keep_its_address(loopback_address, monkeypatch):
+    """It kept the sockets as long as it lived, and the parent could not open the device again."""
+    devices.add(f"fork0=udp:{loopback_address()}", "embedded")
+    driver = registry.open_device("fork0")
+    engine = devices.find("fork0").engine
+    sockets = inodes(engine.progress._descriptors)
+    stop, kept = engine.progress.close, []
+
+    def fork_first():
+        kept.append(in_child(lambda: len(sockets & own_inodes())))
+        stop()
+
+    monkeypatch.setattr(engine.progress, "close", fork_first)
+    driver.close()
+    devices.remove("fork0")
+    assert kept == ["0"]

@@ -179,10 +179,11 @@ class EmbeddedAdapter:
                 self._closed = self.loop.dead = True
                 if self.same_host is not None:
                     self.same_host.close()
-            fork.unwatch(self)
             self.progress.close()
-            for link in self.links:
-                link.close()
+            with self.loop.lock:  # no fork in between: the child would keep what is closed here
+                for link in self.links:
+                    link.close()
+                fork.unwatch(self)
             self._ended = True
 
     # fork.ForkAware

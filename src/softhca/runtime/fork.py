@@ -37,6 +37,10 @@ class ForkAware(Protocol):
 _watched: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _held: list[ForkAware] = []
 _lock = threading.RLock()
+_forking = threading.Lock()
+"""Held from before a fork until after it, by the thread that forks."""
+_owner = 0
+"""That thread; 0: none, or one whose fork began before this module was there."""
 
 
 def watch(thing: ForkAware) -> None:
@@ -52,26 +56,40 @@ def unwatch(thing: ForkAware) -> None:
 
 
 def _before() -> None:
-    # A lock of a thing is taken without ours: its holder may be about to watch or unwatch something.
-    with _lock:
-        watched = list(_watched)
-    # One order for all threads that fork, so that two of them cannot wait for each other.
-    for thing in sorted(watched, key=lambda thing: (thing.fork_rank, id(thing))):
-        thing.before_fork()
-        _held.append(thing)
-    _lock.acquire()  # the child's copy of the set is whole, too
+    global _owner
+    _forking.acquire()
+    _owner = threading.get_ident()
+    while True:
+        with _lock:
+            fresh = [thing for thing in _watched if thing not in _held]
+        if not fresh:
+            return
+        # A lock of a thing is taken without ours: its holder may be about to watch or unwatch something, as
+        # who opens a device is, whose adapter is then to be told, too.
+        first = min(thing.fork_rank for thing in fresh)
+        # One order for all threads that fork, so that two of them cannot wait for each other.
+        for thing in sorted((thing for thing in fresh if thing.fork_rank == first), key=id):
+            thing.before_fork()
+            _held.append(thing)
 
 
 def _in_parent() -> None:
-    _lock.release()
+    global _owner
+    if _owner != threading.get_ident():
+        return
     while _held:
         _held.pop().after_fork_in_parent()
+    _owner = 0
+    _forking.release()
 
 
 def _in_child() -> None:
-    _lock.release()
-    things, _held[:] = list(_held), []
-    _watched.clear()
+    global _lock, _forking, _owner
+    things = list(_held) if _owner == threading.get_ident() else []
+    _held.clear()
+    _lock, _forking, _owner = threading.RLock(), threading.Lock(), 0  # threads of the parent may have them
+    for thing in things:
+        _watched.discard(thing)
     for thing in things:
         thing.after_fork_in_child()
 
