@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import threading
 from collections.abc import Callable
 
@@ -21,6 +22,8 @@ is imported by name, when somebody first asks.
 """
 
 _lock = threading.RLock()
+# A child that is forked amid a discovery would find half of a module, and the lock taken for ever.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _openers: dict[str, Opener] = {}
 _discovered = False
 
