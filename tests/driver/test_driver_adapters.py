@@ -140,7 +140,7 @@ def test_a_forked_child_has_adapters_of_its_own(network):
     if not child:  # pragma: no cover
         code = 1
         try:
-            code = int(adapters.users(parents) != 1 or adapters.acquire(node.name) is parents)
+            code = int(adapters.users(parents) != 0 or adapters.acquire(node.name) is parents)
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -11,7 +11,6 @@ one, or in virtual time; the interface is one (`DeviceDriver`).
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from softhca.driver import registry
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
+from softhca.driver.forks import heed_forks
 
 LINK_LAYER_ETHERNET = 2
 PORT_ACTIVE = 4
@@ -82,7 +82,12 @@ class HostAdapters:
         self._lock = threading.RLock()
         self._open: dict[str, _Open] = {}
         self._listeners: dict[Listener, None] = {}
-        self._pid = os.getpid()
+        heed_forks(self)
+
+    def inherited(self) -> None:
+        """This is a forked child: what is open is the parent's."""
+        self._lock = threading.RLock()
+        self._open.clear()
 
     # allocation of adapters
 
@@ -91,7 +96,6 @@ class HostAdapters:
         anew.  DriverError ENODEV, or as the opening.
         """
         with self._lock:
-            self._forget_parents()
             found = self._open.get(name)
             if found is not None and not found.device.alive:
                 found.device.close()
@@ -127,12 +131,6 @@ class HostAdapters:
         """How many users an open adapter has."""
         with self._lock:
             return sum(found.users for found in self._open.values() if found.device is device)
-
-    def _forget_parents(self) -> None:
-        """In a forked child: what is open is the parent's."""
-        if os.getpid() != self._pid:
-            self._open.clear()
-            self._pid = os.getpid()
 
     # queries
 

@@ -1,5 +1,6 @@
 """Contexts and protection domains of identifiers: those of one device share one of each."""
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,14 @@ class _Shared:
 
 _lock = threading.RLock()
 _shared: "dict[DeviceDriver, _Shared]" = {}
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def join(driver: "DeviceDriver") -> Context:

@@ -6,7 +6,6 @@ they ask for has come about.  One of a `CMEventChannel` works asynchronously, by
 """
 
 import errno
-import threading
 import weakref
 from typing import Any
 
@@ -51,7 +50,6 @@ class CMID(Messages):
 
     __slots__ = (
         "_addresses",
-        "_changing",
         "_ctx",
         "_event_channel",
         "_id",
@@ -75,7 +73,6 @@ class CMID(Messages):
         for value, kind, name in ((qp_init_attr, QPInitAttr, "qp_init_attr"), (pd, PD, "pd")):
             if value is not None:
                 require(value, kind, name)
-        self._changing = threading.RLock()  # what it has, which a close takes away
         self._id: Identifier | None = None
         self._sync: EventChannel | None = None
         self._event_channel: CMEventChannel | None = None
@@ -131,7 +128,7 @@ class CMID(Messages):
 
     def _bound(self) -> None:
         """The device is known: so are context and domain."""
-        with self._changing:
+        with self._identifier.changing:
             local = self._identifier.local
             if local is not None and self._ctx is None:
                 self._driver = local.device
@@ -327,7 +324,7 @@ class CMID(Messages):
         completion queues it gets some, for `get_send_comp` and `get_recv_comp`.
         """
         require(qp_init, QPInitAttr, "qp_init")
-        with self._changing:
+        with self._identifier.changing:
             self._create_qp(qp_init)
 
     def _create_qp(self, qp_init: QPInitAttr) -> None:
@@ -445,7 +442,7 @@ class CMID(Messages):
         identifier = self._id
         assert identifier is not None
         groups = identifier.groups
-        with self._changing:
+        with identifier.changing:
             self._open = False
         with translated("Failed to close CMID"):
             groups.close()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.errors import DriverError, refusal
+from softhca.driver.forks import heed_forks
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
@@ -84,9 +85,7 @@ class EventChannel:
     """Any thread may call any method."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._telling = threading.RLock()
-        self._news = threading.Condition(self._lock)
+        self._make_locks()
         self._notices: deque[tuple[Identifier, Notice]] = deque()
         self._devices: dict[DeviceDriver, dict[Identifier, None]] = {}
         self._lost: set[DeviceDriver] = set()
@@ -94,6 +93,20 @@ class EventChannel:
         self.closed = False
         self.on_post: Callable[[], object] | None = None
         """Called, when set, by the thread that has queued an event, which must not wait in it."""
+        heed_forks(self)
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+        self._telling = threading.RLock()
+        self._news = threading.Condition(self._lock)
+
+    def inherited(self) -> None:
+        """This is a forked child: what has happened, and what stands in the descriptor, is the parent's."""
+        self._make_locks()
+        self._notices.clear()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            descriptor.abandon()
 
     # for identifiers
 

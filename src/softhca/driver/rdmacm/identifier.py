@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from softhca.driver.errors import DriverError
+from softhca.driver.forks import heed_forks
 from softhca.driver.rdmacm import events, states
 from softhca.driver.rdmacm.addresses import SocketAddress, any_address
 from softhca.driver.rdmacm.connecting import Connection
@@ -41,7 +42,8 @@ class Identifier:
     ``state`` is one of `states`; ``source`` and ``destination`` its addresses, ``local`` the device's port
     that it is bound to (each None until it is known), ``route`` the way between them; ``queue_pair`` the
     program's, where the identifier is to take it through its states (None: the program does).  ``psn`` is
-    the first that its queue pair sends.
+    the first that its queue pair sends.  ``changing`` is its owner's, held while what stands on the identifier
+    comes and goes.
 
     Any thread may call any method; every error is a DriverError, EINVAL where the state does not allow it.
     """
@@ -55,8 +57,7 @@ class Identifier:
     ) -> None:
         if space not in PORT_SPACES:
             raise DriverError(errno.EPROTONOSUPPORT, f"port_space = {space:#x}: there is no such port space")
-        self.lock = threading.RLock()
-        self._moving = threading.RLock()  # between two channels; within it is no other lock of this class
+        self._make_locks()
         self.channel = channel
         self.space = space
         self.state = states.IDLE
@@ -78,6 +79,16 @@ class Identifier:
         self._binding: Binding | None = None
         self._attached: list[DeviceDriver] = []
         self._closed = False
+        heed_forks(self)
+
+    def _make_locks(self) -> None:
+        self.lock = threading.RLock()
+        self._moving = threading.RLock()  # between two channels; within it is no other lock of this class
+        self.changing = threading.RLock()
+
+    def inherited(self) -> None:
+        """This is a forked child: it is the parent's, and can be closed."""
+        self._make_locks()
 
     @property
     def connected(self) -> bool:

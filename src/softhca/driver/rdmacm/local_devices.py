@@ -17,6 +17,7 @@ from softhca.driver import registry
 from softhca.driver.adapters import HostAdapters
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
+from softhca.driver.forks import heed_forks
 from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.ports import forget_ports
 from softhca.driver.rdmacm.routes import address_of
@@ -72,6 +73,13 @@ class LocalDevices:
         self._lock = threading.RLock()
         self._ports: dict[DeviceDriver, tuple[LocalPort, ...]] = {}
         self._unanswered: dict[DeviceDriver, dict[int, LocalPort]] = {}
+        heed_forks(self)
+
+    def inherited(self) -> None:
+        """This is a forked child: what is open is the parent's."""
+        self._lock = threading.RLock()
+        self._ports.clear()
+        self._unanswered.clear()
 
     def at(self, address: SocketAddress) -> LocalPort:
         """The port with this address; the caller has its device until `release`.

@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass
 
 from softhca.driver.errors import DriverError
+from softhca.driver.forks import heed_forks
 from softhca.driver.rdmacm.addresses import SocketAddress
 
 FIRST_EPHEMERAL, LAST_EPHEMERAL = 32768, 60999
@@ -41,6 +42,11 @@ class PortNumbers:
         self._lock = threading.Lock()
         self._bound: dict[tuple[int, bool, int], list[Binding]] = {}
         self._random = random.Random(seed)
+        heed_forks(self)
+
+    def inherited(self) -> None:
+        """This is a forked child: the parent's ports stay taken until their identifiers are closed here."""
+        self._lock = threading.Lock()
 
     def bind(self, space: int, address: SocketAddress, reuse: bool = False) -> Binding:
         """Take the port of ``address``, any free one where it is 0.  DriverError EADDRINUSE, EADDRNOTAVAIL

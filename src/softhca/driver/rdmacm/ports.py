@@ -6,6 +6,7 @@ All identifiers of a port share one channel of the adapter's connection manager.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Protocol
 from softhca.driver.connections import CM_REQUEST, CM_SIDR_REQUEST, CmChannel, CmEvent
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
+from softhca.driver.forks import heed_forks
 
 ENTRIES = 1024
 _MOST_UNCLAIMED = 1024
@@ -46,7 +48,13 @@ class CmPort:
         self._unclaimed: dict[int, list[CmEvent]] = {}
         self._listening = threading.Lock()  # who listens or stops
         self._takers: dict[int, tuple[int, tuple[Taker, ...]]] = {}
+        self._device = device
         self.channel = CmChannel(device, port, ENTRIES, self._dispatch)
+        heed_forks(self)
+
+    def inherited(self) -> None:
+        """This is a forked child: what comes is the parent's."""
+        self._lock, self._listening = threading.RLock(), threading.Lock()
 
     def register(self, number: int, receiver: Receiver) -> None:
         """Give ``receiver`` the events of a connection, or the requests of a listener; also those that have
@@ -122,7 +130,7 @@ class CmPort:
 
     def _next(self) -> CmEvent | None:
         """The next event, if one is there; none of a device that is being closed."""
-        if self.channel.idle:
+        if not self._device.alive or self.channel.idle:
             return None
         try:
             return self.channel.receive(timeout_s=0)
@@ -132,6 +140,15 @@ class CmPort:
 
 _ports: dict[tuple[DeviceDriver, int], CmPort] = {}
 _ports_lock = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    global _ports_lock
+    _ports_lock = threading.Lock()
+    _ports.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def port_of(device: DeviceDriver, port: int) -> CmPort:
