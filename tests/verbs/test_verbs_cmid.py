@@ -5,6 +5,7 @@ with the adapter in this process and in one of its own.
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import select
 import threading
@@ -15,6 +16,7 @@ from cm_identifiers import PORT, TCP, UDP, code_of, connected, expect, init_attr
 from machine_speed import limit_s
 from softhca.driver import registry
 from softhca.driver.rdmacm import queue_pairs
+from softhca.driver.rdmacm.identifier import DEVICES
 from softhca.runtime import devices
 from softhca.transport.retry import RNR_TIMER_NS
 from softhca.verbs import cm_contexts
@@ -682,3 +684,41 @@ def test_a_domain_that_is_made_of_an_identifier_is_that_ones(here):
 def test_an_identifier_without_a_device_has_no_domain():
     with pytest.raises(PyverbsUserError, match="bound to no device"):
         PD(CMID())
+
+
+def test_who_is_in_a_group_without_a_queue_pair_can_be_closed(here, closing):
+    """A program has closed the context, and with it the queue pair; who comes then has a context again."""
+    kept = closing(CMID(creator=closing(CMEventChannel())))
+    kept.bind_addr(AddrInfo(src=here, src_service="0", flags=ce.RAI_PASSIVE))
+    channel = closing(CMEventChannel())
+    made = CMID(creator=channel, port_space=UDP)
+    made.resolve_addr(AddrInfo(dst=here, dst_service=PORT, port_space=UDP))
+    expect(channel, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+    made.create_qp(init_attr(UDP))
+    made.join_multicast(addr=AddrInfo(src=GROUP, port_space=UDP, flags=ce.RAI_PASSIVE))
+    made.context.close()
+    made.close()
+    assert DEVICES.adapters.users(kept._id.local.device) == 1
+    later = routed(channel, here, here, closing)
+    later.create_qp(init_attr())
+    assert later.qpn
+
+
+@pytest.mark.parametrize("how", ["acknowledged", "dropped", "collected"])
+def test_a_request_that_nobody_takes_is_rejected(here, closing, how):
+    passive_channel, active_channel = closing(CMEventChannel()), closing(CMEventChannel())
+    listening(passive_channel, here, closing)
+    active = routed(active_channel, here, here, closing)
+    active.create_qp(init_attr())
+    active.connect(ConnParam())
+    asked = expect(passive_channel, ce.RDMA_CM_EVENT_CONNECT_REQUEST)
+    if how == "acknowledged":
+        asked.ack_cm_event()
+    elif how == "collected":
+        ring = [asked]
+        ring.append(ring)
+        del ring
+    del asked
+    gc.collect()
+    expect(active_channel, ce.RDMA_CM_EVENT_REJECTED)
+    assert DEVICES.adapters.users(active._id.local.device) == 2

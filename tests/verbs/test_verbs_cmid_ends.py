@@ -182,8 +182,8 @@ def test_a_request_that_was_not_taken_before_is_told_too(places, closing):
         event = CMEvent(channel)
         wanted[event.event_type] -= 1
         wanted = {kind: left for kind, left in wanted.items() if left}
-        asked = asked or (event.event.connection and event.event.identifier)
-    asked.close()
+        asked = asked or (event.event.connection and event)
+    asked.ack_cm_event()
 
 
 def test_synchronous_calls_end_when_the_device_goes(places, closing):

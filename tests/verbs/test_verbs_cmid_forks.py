@@ -91,9 +91,13 @@ def test_a_child_connects_and_closes_whatever_threads_of_its_parent_hold(here, c
         own.close()
 
     port = ports.port_of(active._id.local.device, 1)
-    identifiers = [each for one in (active._id, listener._id) for each in (one.lock, one.changing, one._moving)]
+    identifiers = [
+        each for one in (active._id, listener._id) for each in (one.lock, one.changing, one._moving)
+    ]
     events = [channel.channel._lock, channel.channel._telling]
-    process = [DEVICES._lock, DEVICES.adapters._lock, PORT_NUMBERS._lock, ports._ports_lock, cm_contexts._lock]
+    process = [
+        DEVICES._lock, DEVICES.adapters._lock, PORT_NUMBERS._lock, ports._ports_lock, cm_contexts._lock,
+    ]  # fmt: skip
     for locks in (identifiers, events, [port._lock, port._listening, port.channel._ring._lock], process):
         with held(*locks):
             assert ends_well(go_on)

@@ -31,7 +31,7 @@ import threading
 import weakref
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from softhca.driver.errors import DriverError
 from softhca.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
@@ -200,12 +200,32 @@ class Resource(PyverbsCM):
         """Drop what this process holds for the object; called once, after `_destroy`."""
 
     def __del__(self) -> None:
-        if not self._open:
-            return
-        if _collecting():
-            deferred.append(self)
-        else:
-            _close_unreferenced(self)
+        if self._open:
+            close_dropped(self)
+
+
+class Dropped(Protocol):
+    """What closes itself when it is dropped, a `Resource` above all; in which order says `_closing_order`."""
+
+    _goes_first: bool
+    _order: int
+
+    @property
+    def logger(self) -> logging.Logger:
+        """Where a failure is told."""
+
+    def close(self) -> None:
+        """PyverbsError where that fails."""
+
+
+def close_dropped(thing: Dropped) -> None:
+    """For ``__del__``: close it, later where the collector has found it, and never where the process ends."""
+    if sys.is_finalizing():
+        return
+    if _collecting():
+        deferred.append(thing)
+    else:
+        _close_unreferenced(thing)
 
 
 def _collecting() -> bool:
@@ -215,7 +235,7 @@ def _collecting() -> bool:
 
 _creation_order = itertools.count(1)
 _first_child = threading.Lock()
-deferred: deque[Resource] = deque()  # to be closed
+deferred: deque[Dropped] = deque()  # to be closed
 # What the collector calls is no function of Python: a signal that comes while it is at work would be handled
 # in the first one, and an exception of its handler, as Ctrl-C's is, be dropped there.  A phase is taken out
 # and put in again, so that the last one stands last.
@@ -260,11 +280,11 @@ def _end_closing(resource: Resource) -> None:
         _closing.news.notify_all()
 
 
-def _closing_order(resource: Resource) -> tuple[bool, int]:
+def _closing_order(resource: Dropped) -> tuple[bool, int]:
     return resource._goes_first, resource._order
 
 
-def _close_unreferenced(resource: Resource) -> None:
+def _close_unreferenced(resource: Dropped) -> None:
     try:
         resource.close()
     except PyverbsError as error:  # nobody is left to get it
@@ -273,7 +293,7 @@ def _close_unreferenced(resource: Resource) -> None:
 
 def close_deferred() -> None:
     """Deferred close: of what the collector has found, youngest first (a QP before its PD)."""
-    waiting: list[Resource] = []
+    waiting: list[Dropped] = []
     with contextlib.suppress(IndexError):  # other threads do so too
         while deferred:
             waiting.append(deferred.popleft())

@@ -51,11 +51,13 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def join(driver: "DeviceDriver") -> Context:
-    """The context of a device, for one more identifier."""
+    """The context of a device, for one more identifier; another one where a program has closed it."""
     with _lock:
         found = _shared.get(driver)
         if found is None:
             found = _shared[driver] = _Shared(driver)
+        elif not found.context._open:
+            found.context, found.pd = CMContext(driver), None
         found.users += 1
         return found.context
 
@@ -64,7 +66,7 @@ def domain_of(driver: "DeviceDriver") -> PD:
     """The protection domain of a device, for who has joined."""
     with _lock:
         found = _shared[driver]
-        if found.pd is None:
+        if found.pd is None or not found.pd._open:
             found.pd = PD(found.context)
         return found.pd
 

@@ -2,9 +2,9 @@
 
 import errno
 
-from softhca.driver.rdmacm.events import DatagramParameters, EventChannel, IdentifierEvent
+from softhca.driver.rdmacm.events import CONNECT_REQUEST, DatagramParameters, EventChannel, IdentifierEvent
 from softhca.verbs.addr import AHAttr
-from softhca.verbs.base import PyverbsObject, require, translated
+from softhca.verbs.base import PyverbsObject, close_dropped, require, translated
 from softhca.verbs.librdmacm_enums import rdma_cm_event_type
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
@@ -38,10 +38,11 @@ class CMEventChannel(PyverbsObject):
 
 class CMEvent(PyverbsObject):
     """The next event of ``channel``, which is waited for.  It is acknowledged once: by `ack_cm_event`, by
-    `close` or when it is dropped.
+    `close` or when it is dropped.  A request that no `CMID` was made of before is rejected then.
     """
 
     __slots__ = ("_event",)
+    _goes_first, _order = False, 0
 
     def __init__(self, channel: CMEventChannel) -> None:
         require(channel, CMEventChannel, "channel")
@@ -86,11 +87,24 @@ class CMEvent(PyverbsObject):
 
     def ack_cm_event(self) -> None:
         """The event is not needed any more."""
-        self._event = None
+        event, self._event = self._event, None
+        if event is not None and _is_left(event):
+            with translated("Failed to acknowledge CMEvent"):
+                event.identifier.close()
 
     def close(self) -> None:
         """As `ack_cm_event`."""
-        self._event = None
+        self.ack_cm_event()
+
+    def __del__(self) -> None:
+        event = getattr(self, "_event", None)
+        if event is not None and _is_left(event):
+            close_dropped(self)
+
+
+def _is_left(event: IdentifierEvent) -> bool:
+    """Whether it is a request that nobody has taken."""
+    return event.kind == CONNECT_REQUEST and not event.identifier.taken
 
 
 class UDParam(PyverbsObject):

@@ -5,6 +5,7 @@ has happened.  An identifier that is made of an `AddrInfo` works synchronously: 
 they ask for has come about.  One of a `CMEventChannel` works asynchronously, by events.
 """
 
+import contextlib
 import errno
 import weakref
 from typing import Any
@@ -121,6 +122,7 @@ class CMID(Messages):
 
     def _take(self, identifier: Identifier, pd: PD | None) -> None:
         """Be the identifier that a request has made."""
+        identifier.taken = True
         self._id = identifier
         self._opened()
         self._bound()
@@ -441,18 +443,17 @@ class CMID(Messages):
             mr.close()
         identifier = self._id
         assert identifier is not None
-        groups = identifier.groups
         with identifier.changing:
             self._open = False
-        with translated("Failed to close CMID"):
-            groups.close()
-        self._drop_queues()
-        if self._ctx is not None:
-            cm_contexts.leave(self._driver)
-        with translated("Failed to close CMID"):
-            identifier.close()
-        if self._sync is not None:
-            self._sync.close()
+        with contextlib.ExitStack() as steps:  # from the last one to the first, whatever one of them meets
+            if self._sync is not None:
+                steps.callback(self._sync.close)
+            steps.enter_context(translated("Failed to close CMID"))
+            steps.callback(identifier.close)
+            if self._ctx is not None:
+                steps.callback(cm_contexts.leave, self._driver)
+            steps.callback(self._drop_queues)
+            steps.callback(identifier.groups.close)
 
 
 def _parameters(param: ConnParam | None) -> ConnectionParameters | None:

@@ -42,8 +42,8 @@ class Identifier:
     ``state`` is one of `states`; ``source`` and ``destination`` its addresses, ``local`` the device's port
     that it is bound to (each None until it is known), ``route`` the way between them; ``queue_pair`` the
     program's, where the identifier is to take it through its states (None: the program does).  ``psn`` is
-    the first that its queue pair sends.  ``changing`` is its owner's, held while what stands on the identifier
-    comes and goes.
+    the first that its queue pair sends.  ``changing`` is its owner's, held while what stands on the
+    identifier comes and goes; ``taken``: somebody is to close it, of those that a request makes.
 
     Any thread may call any method; every error is a DriverError, EINVAL where the state does not allow it.
     """
@@ -71,6 +71,7 @@ class Identifier:
         self.traffic_class = 0
         self.ack_timeout: int | None = None
         self.reuse = False
+        self.taken = True
         self.family_only: bool | None = None
         self.devices = devices
         self.connection = Connection(self)
@@ -285,6 +286,7 @@ class Identifier:
         """For one that a request makes: where it is, and between whom."""
         self.local, self.source, self.destination = local, source, destination
         self.state = states.REQUESTED
+        self.taken = False
         self.attach(local.device)
 
     def close(self) -> None:
