@@ -33,6 +33,8 @@ OF_DATAGRAMS = "sockets/test_sockets_datagrams.py"
 PROGRAMS = "sockets/test_sockets_programs.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("sockets-other-loops-are-served", STREAM_SOCKET, "loop is not None and not isinstance(loop, asyncio.BaseEventLoop)", "False",
+       "a client waits for a server of uvloop for ever"), PROGRAMS),
     (m("sockets-carried-without-names", "sockets/carried.py", "    _carried[relay.inode] = found\n", "",
        "a socket of TLS has no names: FTP over TLS fails"), PROGRAMS),
     (m("sockets-early-numbers-sleep", STREAM_SOCKET, "        if shown:  # the", "        if False:  # the",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import gc
 import os
@@ -108,6 +110,75 @@ def test_a_socket_made_of_a_detached_number_knows_its_connection(connected: Conn
         assert made.recv(100) == b"hello yourself"
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
         made.getsockname()
+
+
+def test_a_socket_of_tls_knows_its_connection(connected: Connect) -> None:
+    """It is made of the number before the plain socket gives that up."""
+
+    class OfTLS(sockets.socket):
+        do_handshake = None
+
+    one, _ = connected()
+    own, peer = one.getsockname(), one.getpeername()
+    with OfTLS(one.family, one.type, one.proto, fileno=one.fileno()) as made:
+        one.detach()
+        assert (made.getsockname(), made.getpeername()) == (own, peer)
+        made.setsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY, 1)
+
+
+class Foreign(asyncio.AbstractEventLoop):
+    """An event loop that is not asyncio's own."""
+
+
+@pytest.fixture
+def in_a_loop() -> Iterator[Callable[[asyncio.AbstractEventLoop], None]]:
+    """A function after which this thread runs a loop."""
+    yield asyncio._set_running_loop
+    asyncio._set_running_loop(None)
+
+
+def test_sockets_of_loops_that_read_descriptors_themselves_are_tcp_s(
+    in_a_loop: Callable[[asyncio.AbstractEventLoop], None],
+) -> None:
+    """uvloop accepts by the number; a client to which a stream was promised waited in vain."""
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        in_a_loop(Foreign())
+        with sockets.create_connection(server.getsockname()) as client:
+            assert client.stream is None
+            server.accept()[0].close()
+        server.fileno()
+        asyncio._set_running_loop(None)
+        with sockets.create_connection(server.getsockname()) as client:
+            assert client.stream is None
+            accepted, _ = server.accept()
+            with accepted:
+                client.sendall(b"by TCP")
+                assert os.read(accepted.fileno(), 100) == b"by TCP"
+
+
+def test_sockets_of_asyncio_s_own_loops_go_by_rdma(
+    in_a_loop: Callable[[asyncio.AbstractEventLoop], None],
+) -> None:
+    loop = asyncio.new_event_loop()
+    with contextlib.closing(loop), sockets.create_server(("127.0.0.1", 0)) as server:
+        in_a_loop(loop)
+        server.fileno()
+        with sockets.create_connection(server.getsockname()) as client:
+            assert client.stream is not None
+            server.accept()[0].close()
+
+
+def test_a_full_backlog_is_a_time_out() -> None:
+    """A loop that connects to itself more often at once than it listens for."""
+    with sockets.create_server(("127.0.0.1", 0), backlog=0) as server, contextlib.ExitStack() as clients:
+        for _ in range(8):
+            client = clients.enter_context(sockets.socket())
+            client.settings = sockets.Settings(connect_s=0.2)
+            client.setblocking(False)
+            told = client.connect_ex(server.getsockname())
+            if told:
+                break
+        assert told == errno.ETIMEDOUT
 
 
 def test_a_socket_that_is_connected_does_not_connect_again(connected: Connect) -> None:

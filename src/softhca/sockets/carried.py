@@ -51,7 +51,7 @@ def carry(upgrade: Upgrade, number: int) -> None:
 
 def carried_of(number: int) -> Carried | None:
     """What is known of a descriptor; None where it is no relay's."""
-    if not _carried:
+    if not _carried or number < 0:
         return None
     try:
         return _carried.get(os.fstat(number).st_ino)

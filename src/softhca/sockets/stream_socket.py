@@ -14,6 +14,7 @@ import errno
 import os
 import socket as kernel
 import struct
+import sys
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -75,12 +76,16 @@ class socket(DatagramSocket):
         number, upgrade = super().fileno(), self._upgrade
         if upgrade is not None and number >= 0:
             upgrade.poll()
+        elif self._listener is not None and _reads_descriptors():
+            self._listener.leave()
+            self._listener, self._alone = None, True
         return number
 
     def _may_upgrade(self) -> bool:
         return (
             self._upgrade is None
             and self._carried is None
+            and not _reads_descriptors()
             and defaults.rdma
             and self.family in _FAMILIES
             and self.type == kernel.SOCK_STREAM
@@ -132,6 +137,8 @@ class socket(DatagramSocket):
         except OSError as error:
             if made is not None:
                 made.destroy()
+            if isinstance(error, TimeoutError) and not error.errno:  # Python's own says EAGAIN, too
+                return errno.EAGAIN if self.gettimeout() else errno.ETIMEDOUT
             return error.errno or errno.EINVAL
         return 0
 
@@ -455,9 +462,18 @@ class socket(DatagramSocket):
 
     # options and names
 
+    def _beside(self) -> Upgrade | Carried | None:
+        """What has names and options where the descriptor has them not.  A socket of TLS is made of a number
+        before the plain one gives it up.
+        """
+        one = self._upgrade or self._carried
+        if one is None:
+            one = self._carried = carried_of(KernelSocket.fileno(self))
+        return one
+
     def setsockopt(self, *arguments: Any) -> None:
         """Options are TCP's; SO_RCVBUF before the connection is made says how large the pool is."""
-        one = self._upgrade or self._by_cm or self._carried
+        one = self._by_cm or self._beside()
         if one is not None:
             one.tcp.setsockopt(*arguments)
             if self._upgrade is not None:
@@ -469,9 +485,9 @@ class socket(DatagramSocket):
 
     def getsockopt(self, *arguments: Any) -> Any:
         """Options are TCP's, but SO_ERROR."""
-        aside = self._by_cm or self._carried
-        if aside is not None:
-            return aside.tcp.getsockopt(*arguments)
+        one = self._by_cm or self._beside()
+        if one is not None and self._upgrade is None:
+            return one.tcp.getsockopt(*arguments)
         if self._upgrade is None:
             return super().getsockopt(*arguments)
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR):
@@ -481,14 +497,14 @@ class socket(DatagramSocket):
 
     def getpeername(self) -> Any:
         """The peer's TCP address."""
-        one = self._upgrade or self._carried
+        one = self._beside()
         return super().getpeername() if one is None else one.peer_name
 
     def getsockname(self) -> Any:
         """This side's TCP address."""
         if self._by_cm is not None:
             return self._by_cm.tcp.getsockname()
-        one = self._upgrade or self._carried
+        one = self._beside()
         return super().getsockname() if one is None else one.own_name
 
     # the end
@@ -568,6 +584,17 @@ class socket(DatagramSocket):
         made.settings = self.settings
         made.settimeout(self.gettimeout())
         return made
+
+
+def _reads_descriptors() -> bool:
+    """Whether this thread runs an event loop that is not asyncio's own (uvloop): such a loop reads, writes
+    and accepts by the descriptor, and calls no method of the socket; its sockets are TCP's.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    loop = asyncio._get_running_loop()
+    return loop is not None and not isinstance(loop, asyncio.BaseEventLoop)
 
 
 def _check_ancillary(items: Iterable[Any]) -> bool:
