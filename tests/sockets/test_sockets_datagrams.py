@@ -19,12 +19,13 @@ from softhca import sockets
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
-from softhca.sockets import datagram_credits, datagram_state, datagrams, port_lookup
+from softhca.sockets import datagram_credits, datagram_state, datagrams, port_lookup, resolving
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_credits import SendCredit
 from softhca.sockets.datagram_port import DatagramPort
 from softhca.sockets.datagram_state import Claim
 from softhca.sockets.hub import HUB
+from softhca.verbs.cmid import CMID
 
 HERE = ("127.0.0.1", 0)
 IP_PKTINFO = 8
@@ -75,6 +76,32 @@ def test_datagrams_arrive_whole_with_their_addresses(bound: Bound, kind: type) -
     assert other.sendto(b"back", one.getsockname()) == 4
     assert one.recvfrom(10) == (b"back", other.getsockname())
     assert other.datagrams.dropped() == {}  # type: ignore[union-attr]
+
+
+def test_who_closes_asks_nobody_any_more(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question that has no answer keeps the device open no longer than its socket lives."""
+    unanswered: list[CMID] = []
+    monkeypatch.setattr(resolving, "_answer", lambda cmid, *_: unanswered.append(cmid))
+    one, other = bound(connect_s=0.01), bound()
+    one.sendto(b"", other.getsockname())
+    assert one.datagrams is not None
+    (resolution,) = one.datagrams._resolutions
+    end_s = time.monotonic() + LONG_S
+    while not unanswered and time.monotonic() < end_s:
+        turn_of_the_hub()
+    assert resolution._cmid is not None
+    one.close()
+    turn_of_the_hub()
+    assert resolution._cmid is None
+    for each in unanswered:
+        each.close()
+
+
+def turn_of_the_hub() -> None:
+    """What it was to do is done."""
+    done = threading.Event()
+    HUB.soon(done.set)
+    assert done.wait(LONG_S)
 
 
 @pytest.mark.parametrize("length", [65_508, 100_000])

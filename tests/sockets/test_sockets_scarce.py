@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -466,7 +467,8 @@ def test_a_peer_that_never_answers_is_waited_for_once(monkeypatch: pytest.Monkey
     """Datagrams to one whose process stands still go by the kernel, as they would without softhca."""
     from softhca.sockets import resolving
 
-    monkeypatch.setattr(resolving, "resolve", lambda *arguments: None)
+    never = resolving.Resolution(0, Mock(), Mock())
+    monkeypatch.setattr(resolving, "resolve", lambda *arguments: never)
     waits: list[object] = []
     with (
         kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as other,

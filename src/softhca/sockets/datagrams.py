@@ -113,6 +113,7 @@ class DatagramEnd:
         self._news = self._kernel_ready = self._kernel_first = False
         self._peers: OrderedDict[Address, Peer] = OrderedDict()
         self._refused: Counter[str] = Counter()
+        self._resolutions: weakref.WeakSet[resolving.Resolution] = weakref.WeakSet()
         self._room = PeerRoom(self)
         self._outbox: deque[Callable[[], object]] = deque()
         self._advertisements: list[PortAdvertisement] = []
@@ -246,12 +247,20 @@ class DatagramEnd:
             peer.checking = True
         self._resolve(peer, hint, self._hello_only, partial(self._checked, peer))
 
-    @staticmethod
-    def _resolve(peer: Peer, hint: bytes, introduce: resolving.Introduce, done: resolving.Done) -> None:
+    def _resolve(
+        self, peer: Peer, hint: bytes, introduce: resolving.Introduce, done: resolving.Done
+    ) -> None:
         try:
-            resolving.resolve(peer.host, peer.key[1], hint, introduce, done)
+            resolution = resolving.resolve(peer.host, peer.key[1], hint, introduce, done)
         except (OSError, ValueError, *requests.FAILED):
             done(None)
+            return
+        with self._guard:
+            closed = self.closed
+            if not closed:
+                self._resolutions.add(resolution)
+        if closed:
+            resolution.call_off()
 
     @staticmethod
     def _hello_only(towards: bytes, _: LocalPort) -> Hello:
@@ -623,6 +632,9 @@ class DatagramEnd:
             self.closed = True
             peers = list(self._peers.values())
             self._peers.clear()
+            resolutions = list(self._resolutions)
+        for resolution in resolutions:
+            resolution.call_off()
         HUB.forget(self.udp.fileno())
         for peer in peers:
             if peer.way is not None:

@@ -47,41 +47,56 @@ Introduce = Callable[[bytes, LocalPort], Hello]
 """What to say to the address that is asked, from a port."""
 
 
-def resolve(host: str, port: int, hint: bytes, introduce: Introduce, done: Done) -> None:
+def resolve(host: str, port: int, hint: bytes, introduce: Introduce, done: Done) -> Resolution:
     """Ask for ``port`` of ``host``, a numeric address; at the GID ``hint`` where that is not empty, if it can
     be that host's at all.  ``done`` is called once, by this thread or the hub.
 
     Who says who is going to send is answered when that was found to be true.
     """
     address = connecting.mapped(host)
+    resolution = Resolution(port, partial(introduce, address), done)
 
     def asked(gids: list[bytes]) -> None:
         if hint:
             gids = [hint] if hint in gids else []
-        _Resolution(gids, port, partial(introduce, address), done).go_on()
+        resolution.begin(gids)
 
     if connecting.is_here(host):
         port_lookup.ask_for_datagrams(port, [address, connecting.any_like(address)], asked)
     else:
         asked(connecting.candidates(host, port))
+    return resolution
 
 
-class _Resolution:
-    """Asks at one GID after the other."""
+class Resolution:
+    """Asks at one GID after the other.  It keeps the device open until it is answered, or called off."""
 
-    def __init__(
-        self, gids: list[bytes], port: int, introduce: Callable[[LocalPort], Hello], done: Done
-    ) -> None:
-        self._gids = gids
+    def __init__(self, port: int, introduce: Callable[[LocalPort], Hello], done: Done) -> None:
+        self._gids: list[bytes] = []
         self._port = port
         self._introduce = introduce
-        self._done = done
+        self._untold = [done]
+        self._called_off = False
         self._cmid: CMID | None = None
         self._channel: CMEventChannel | None = None
 
+    def begin(self, gids: list[bytes]) -> None:
+        """Ask at these."""
+        self._gids = gids
+        self.go_on()
+
+    def call_off(self) -> None:
+        """Any thread: nobody wants to know any more.  The hub ends it, and tells that nothing was found."""
+        self._called_off = True
+        HUB.soon(self._hear)
+
+    def _tell(self, found: Found | None) -> None:
+        with contextlib.suppress(IndexError):  # a call-off and the answer may meet
+            self._untold.pop()(found)
+
     def go_on(self) -> None:
         """Ask at the next one."""
-        while self._gids:
+        while self._gids and not self._called_off:
             gid, self._gids = self._gids[0], self._gids[1:]
             try:
                 if self._ask(gid):
@@ -89,7 +104,7 @@ class _Resolution:
             except requests.FAILED:
                 pass
             self._end()
-        self._done(None)
+        self._tell(None)
 
     def _ask(self, gid: bytes) -> bool:
         self._gid = gid
@@ -112,12 +127,15 @@ class _Resolution:
 
     def _hear(self) -> None:
         """The hub: there may be an answer."""
+        if self._called_off:
+            self._end()
+            self._tell(None)
         while self._channel is not None and (event := self._channel.channel.next_event(0)) is not None:
             if event.kind == events.ESTABLISHED:
                 found = self._answered(CMEvent.of(event))
                 if found is not None:
                     self._end()
-                    self._done(found)
+                    self._tell(found)
                     return
             elif event.kind not in (events.UNREACHABLE, events.CONNECT_ERROR, events.REJECTED):
                 continue
