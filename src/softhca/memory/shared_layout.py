@@ -52,7 +52,7 @@ TARGET = 192
 TARGET_LENGTH = 200
 TARGET_THREAD = 208
 RING_ENTRIES = 1024
-RING_STORE_BYTES = 2 << 20
+RING_STORE_BYTES = 512 << 10
 RING_PAGES = 1 + RING_ENTRIES * 8 // PAGE_BYTES + RING_STORE_BYTES // PAGE_BYTES
 """Control block, references, store: what `queues.ring.plan` says."""
 

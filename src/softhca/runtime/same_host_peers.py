@@ -27,7 +27,7 @@ from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 if TYPE_CHECKING:
     from softhca.runtime.same_host_port import SameHostPort
 
-VERSION = 4
+VERSION = 5
 """Of the handshake and of all that is shared by it."""
 
 PROBE_BYTES = 16
