@@ -86,6 +86,7 @@ class FakeRing(PacketReceiver):
     def __init__(self, *words):
         self.words_left = list(words)
         self.fresh = True
+        self.taken = 0
 
     def waiting(self):
         return bool(self.words_left)
@@ -94,7 +95,11 @@ class FakeRing(PacketReceiver):
         if not self.words_left:
             return False
         arrival.source = self.words_left.pop(0)
+        self.taken += 1
         return True
+
+    def done(self):
+        self.taken -= 1
 
 
 class FakeSameHost:
@@ -337,6 +342,7 @@ def test_what_a_ring_says_of_icrcs_holds_for_no_link(rules):
     rules.wire.put(b"wire")
     rules.loop.progress(NOW)
     assert seen == [(b"before", True), (b"ring", False), (b"again", False), (b"wire", True)]
+    assert ring.taken == 0, "each burst's room was given back"
 
 
 def test_a_ring_is_read_a_bounded_number_of_bursts_a_round(rules):

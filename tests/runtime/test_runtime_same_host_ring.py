@@ -8,7 +8,7 @@ import pytest
 from runtime_pair import lets_others_run
 
 from softhca.links.link import AGAIN, SENT
-from softhca.machine.primitives import address_of, load64, store64
+from softhca.machine.primitives import address_of, bytes_at, load64, store64
 from softhca.memory.shared_layout import (
     ASLEEP,
     READER_BYTES,
@@ -22,7 +22,7 @@ from softhca.queues.ring import RingProducer
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import unsupported
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender, layout_at
-from softhca.wire.burst import Arrival, Burst
+from softhca.wire.burst import HEAD_BYTES, Arrival, Burst
 from softhca.wire.framing import NATIVE, ROCE_V4
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
@@ -54,7 +54,9 @@ class Ring:
     def receive(self):
         if not self.receiver.receive(self.arrival):
             return None
-        return bytes(self.arrival.buffer[: self.arrival.length])
+        found = bytes_at(self.arrival.payload_address, self.arrival.length)
+        self.receiver.done()
+        return found
 
 
 @pytest.fixture
@@ -81,11 +83,67 @@ def test_whether_there_are_icrcs_goes_along(ring, has_icrc):
     assert ring.arrival.has_icrc == has_icrc
 
 
-def test_bursts_keep_their_order_over_many_turns_of_the_ring(ring):
+@pytest.mark.parametrize("has_icrc", [False, True])
+def test_bursts_keep_their_order_over_many_turns_of_the_ring(ring, has_icrc):
     for number in range(3000):
         data = number.to_bytes(4, "little") * (1 + number % 4000)
-        assert ring.send(data)
+        assert ring.send(data, has_icrc=has_icrc)
         assert ring.receive() == data
+
+
+def test_of_long_segments_the_heads_alone_are_taken_out_of_the_ring(ring):
+    data = bytes(range(250)) * 50
+    ring.arrival.buffer[:16_000] = b"\xee" * 16_000
+    assert ring.send(data, 4096, has_icrc=False)
+    assert ring.receiver.receive(ring.arrival)
+    heads = b"".join(
+        data[at : at + HEAD_BYTES].ljust(4096, b"\xee") for at in range(0, len(data), 4096)
+    )
+    assert bytes(ring.arrival.buffer[:16_000]) == heads[:16_000]
+    assert ring.arrival.payload_address != ring.arrival.address
+    assert bytes_at(ring.arrival.payload_address, len(data)) == data
+
+
+def test_what_the_sender_changes_afterwards_changes_no_head(ring):
+    data = bytes(8192)
+    assert ring.send(data, 4096, has_icrc=False)
+    assert ring.receiver.receive(ring.arrival)
+    for at in (0, 4096):
+        store64(ring.arrival.payload_address + at, 0xFFFF_FFFF_FFFF_FFFF)
+    assert bytes(ring.arrival.buffer[:8192]) == data
+
+
+@pytest.mark.parametrize(("stride", "has_icrc"), [(4096, True), (1020, False)])
+def test_what_has_icrcs_or_short_segments_is_taken_out_whole(ring, stride, has_icrc):
+    data = bytes(range(256)) * 16
+    assert ring.send(data, stride, has_icrc=has_icrc)
+    assert ring.receiver.receive(ring.arrival)
+    assert ring.arrival.payload_address == ring.arrival.address
+    assert bytes(ring.arrival.buffer[:4096]) == data
+
+
+def test_the_room_of_a_burst_is_the_senders_when_it_is_done(ring):
+    for number in range(3):
+        assert ring.send(bytes([number]) * 5000, has_icrc=False)
+    assert ring.sender.producer.count() == 6
+    assert ring.receiver.receive(ring.arrival)
+    assert ring.sender.producer.count() == 6
+    ring.receiver.done()
+    ring.receiver.done()
+    assert ring.sender.producer.count() == 4
+    assert ring.receive() == bytes([1]) * 5000
+
+
+def test_a_burst_that_runs_over_the_end_of_the_ring_is_taken_out_whole(ring):
+    whole = 0
+    for number in range(20):
+        data = bytes([number]) * 60_000
+        assert ring.send(data, 4000, has_icrc=False)
+        assert ring.receiver.receive(ring.arrival)
+        whole += ring.arrival.payload_address == ring.arrival.address
+        assert bytes_at(ring.arrival.payload_address, 60_000) == data
+        ring.receiver.done()
+    assert whole == 20 * 60_016 // RING_STORE_BYTES
 
 
 def test_a_full_ring_takes_nothing_and_loses_nothing(ring):

@@ -14,6 +14,7 @@ cdef class RingLayout:
     cdef unsigned long long reference_base
     cdef unsigned long long body_base
     cpdef unsigned long long reference(self, unsigned int index) noexcept
+    cpdef unsigned long long place_of(self, unsigned long long offset, unsigned long long n) noexcept
     cpdef void transfer(self, unsigned long long offset, unsigned long long address, unsigned long long n,
                         bint inward) noexcept
     cpdef void clear(self) noexcept
@@ -36,9 +37,11 @@ cdef class RingConsumer:
     cdef readonly RingLayout layout
     cdef public unsigned long long seen, taken, released
     cdef unsigned int index
+    cdef readonly unsigned long long body
     cdef readonly bint broken
     cpdef void reset(self) noexcept
     cpdef long long take(self, unsigned long long address, unsigned long long capacity) noexcept
+    cpdef long long take_in_place(self, unsigned long long capacity) noexcept
     cpdef bint idle(self) noexcept
     cpdef long long count(self) noexcept
     cpdef bint release(self, unsigned long long count) noexcept

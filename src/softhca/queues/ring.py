@@ -112,6 +112,13 @@ class RingLayout:
         return self.pages.references[index // abi.REFERENCES_PER_PAGE] \
             + index % abi.REFERENCES_PER_PAGE * abi.REFERENCE_BYTES
 
+    def place_of(self, offset: int, n: int) -> int:
+        """Where the ``n`` bytes of the body store at ``offset`` (below ``body_bytes``) stand, 0 where they do
+        not stand in one piece."""
+        if self.body_base and n <= self.body_bytes - offset:
+            return self.body_base + offset
+        return 0
+
     def transfer(self, offset: int, address: int, n: int, inward: bool) -> None:
         """Copy ``n`` bytes between the body store at ``offset`` (below ``body_bytes``) and ``address``.
 
@@ -248,12 +255,13 @@ class RingProducer:
 
 class RingConsumer:
     """The side that takes entries out.  ``seen`` is the tail it last read, ``taken`` and ``released`` its
-    two heads."""
+    two heads; ``body`` is where in the store the entry stands that was taken last."""
 
     seen: int
     taken: int
     released: int
     index: int
+    body: int
     broken: bool
 
     def __init__(self, layout: RingLayout) -> None:
@@ -264,6 +272,7 @@ class RingConsumer:
         """Begin anew with an empty ring (see ``RingLayout.clear``)."""
         self.seen = self.taken = self.released = 0
         self.index = 0
+        self.body = 0
         self.broken = False
 
     @property
@@ -272,7 +281,16 @@ class RingConsumer:
         return divmod(self.index, REFERENCES_PER_PAGE)
 
     def take(self, address: int, capacity: int) -> int:
-        """Copy the next entry to ``address``; its length in bytes, 0 where the ring is empty.
+        """Copy the next entry to ``address``; its length in bytes, 0 where the ring is empty, −1 as
+        `take_in_place`."""
+        n: cython.longlong = self.take_in_place(capacity)
+        if n > 0:
+            self.layout.transfer(self.body, address, n, False)
+        return n
+
+    def take_in_place(self, capacity: int) -> int:
+        """Take the next entry and leave it where it is (``body``); its length in bytes, 0 where the ring is
+        empty.
 
         −1: the other side wrote what cannot be (a tail more than the ring ahead, a body outside the store,
         empty or longer than ``capacity``); the ring is ``broken`` from then on.  The entry's room is given
@@ -291,7 +309,7 @@ class RingConsumer:
         if n == 0 or n > capacity or n > self.layout.body_bytes or offset >= self.layout.body_bytes:
             self.broken = True
             return -1
-        self.layout.transfer(offset, address, n, False)
+        self.body = offset
         self.index += 1
         if self.index == self.layout.entries:
             self.index = 0

@@ -300,6 +300,7 @@ class EngineLoop:
                 break
             worked = True
             self.adapter.receive(port.port_number, arrival, now)
+            receiver.done()
         return worked
 
     def take_rest(self, port_number: int, receiver: PacketReceiver) -> None:

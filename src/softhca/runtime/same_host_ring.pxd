@@ -1,5 +1,5 @@
 from softhca.links.link cimport Link
-from softhca.machine.primitives cimport atomic_cas64, load64, store64
+from softhca.machine.primitives cimport atomic_cas64, copy, load64, store64
 from softhca.queues.ring cimport RingConsumer, RingProducer
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.route cimport Route
@@ -31,11 +31,14 @@ cdef class PacketReceiver(Link):
     cdef unsigned long long[::1] words
     cdef unsigned long long words_address
     cdef bint described
+    cdef bint held
     cdef public bint broken
     cdef public bint fresh
     cdef public unsigned long long bursts
 
     cpdef bint receive(self, Arrival arrival) except? -1
+    cdef void fetch(self, Arrival arrival) noexcept
+    cpdef void done(self) noexcept
     cpdef bint waiting(self) noexcept
     cpdef dict counters(self)
     cdef bint give_up(self) noexcept

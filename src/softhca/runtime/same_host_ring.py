@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.links.link import AGAIN, SENT, Link
-from softhca.machine.primitives import address_of, atomic_cas64, load64, store64
+from softhca.machine.primitives import address_of, atomic_cas64, copy, load64, store64
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.shared_layout import (
     ASLEEP,
@@ -31,6 +31,7 @@ from softhca.memory.shared_layout import (
     RING_STORE_BYTES,
 )
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
+from softhca.wire.burst import HEAD_BYTES
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _EPIPE = cython.declare(cython.int, errno.EPIPE)
 _ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
 _DESCRIPTION = cython.declare(cython.uint, 16)
 _ASLEEP = cython.declare(cython.uint, ASLEEP)
+_HEAD_BYTES = cython.declare(cython.ulonglong, HEAD_BYTES)
+_IN_PLACE_BYTES = cython.declare(cython.ulonglong, 2 * HEAD_BYTES)
 _HAS_ICRC = cython.declare(cython.int, 32)
 _MASK32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _V4 = cython.declare(cython.int, ROCE_V4)
@@ -112,7 +115,11 @@ class PacketSender(Link):
 
 class PacketReceiver(Link):
     """Takes bursts that the peer with the GID ``source`` has put into the ring of the reader's file at
-    ``reader``; this adapter's GID is ``destination``.  ``fresh``: nothing was taken from it so far."""
+    ``reader``; this adapter's GID is ``destination``.  ``fresh``: nothing was taken from it so far.
+
+    Of long segments no more than the heads are taken out of the ring, where checks need bytes that nobody
+    changes; payloads stay there until they are copied into place.
+    """
 
     def __init__(self, reader: int, source: bytes, destination: bytes) -> None:
         super().__init__()
@@ -125,12 +132,13 @@ class PacketReceiver(Link):
         self.words = self._words
         self.words_address = address_of(self._words)
         self.described = False
+        self.held = False
         self.broken = False
         self.fresh = True
         self.bursts = 0
 
     def receive(self, arrival: Arrival) -> bool:
-        """Take one burst; False where there is none."""
+        """Take one burst; False where there is none.  Its room is the sender's again after `done`."""
         n: cython.longlong
         length: cython.ulonglong
         stride: cython.ulonglong
@@ -142,7 +150,7 @@ class PacketReceiver(Link):
             if n != _DESCRIPTION:
                 return False if n == 0 else self.give_up()
             self.described = True
-        n = self.consumer.take(arrival.address, arrival.capacity)
+        n = self.consumer.take_in_place(arrival.capacity)
         if n == 0:
             return False  # the description is there already, its burst is on its way
         self.described = False
@@ -153,7 +161,7 @@ class PacketReceiver(Link):
             return self.give_up()
         if framing != _V4 and framing != _V6:
             return self.give_up()
-        self.consumer.release(2)
+        self.held = True
         arrival.length = length
         arrival.stride = stride
         arrival.framing = framing
@@ -162,8 +170,34 @@ class PacketReceiver(Link):
         arrival.destination = self.destination
         arrival.traffic_class = (self.words[1] >> 16) & 0xFF
         arrival.has_icrc = (self.words[1] >> _HAS_ICRC) & 1 != 0
+        self.fetch(arrival)
         self.bursts += 1
         return True
+
+    def fetch(self, arrival: Arrival) -> None:
+        """Take out of the ring what is looked at of a burst: the heads of long segments without ICRCs, or all
+        of it."""
+        length: cython.ulonglong = arrival.length
+        offset: cython.ulonglong = 0
+        rest: cython.ulonglong
+        place: cython.ulonglong = 0
+        if not arrival.has_icrc and arrival.stride >= _IN_PLACE_BYTES:
+            place = self.consumer.layout.place_of(self.consumer.body, length)
+        if place == 0:
+            arrival.payload_address = arrival.address
+            self.consumer.layout.transfer(self.consumer.body, arrival.address, length, False)
+            return
+        arrival.payload_address = place
+        while offset < length:
+            rest = length - offset
+            copy(arrival.address + offset, place + offset, rest if rest < _HEAD_BYTES else _HEAD_BYTES)
+            offset += arrival.stride
+
+    def done(self) -> None:
+        """What was received last is not needed any more: its room is the sender's."""
+        if self.held:
+            self.held = False
+            self.consumer.release(2)
 
     def waiting(self) -> bool:
         """Whether there is something to be looked at."""

@@ -327,7 +327,7 @@ class Sender(RequestTransmitter):
             result = request.scatter(
                 index * cython.cast(cython.ulonglong, self.connection.path_mtu_bytes),
                 n,
-                arrival.address + view.payload,
+                arrival.payload_address + view.payload,
             )
         if result:
             self.placement_failed(result)

@@ -217,7 +217,7 @@ class DatagramReceiver(ReceiveEngine):
             result = self.queue.buffers.scatter(0, _GRH_BYTES, self.grh_address)
         if result == 0 and view.payload_bytes:
             result = self.queue.buffers.scatter(
-                _GRH_BYTES, view.payload_bytes, arrival.address + view.payload
+                _GRH_BYTES, view.payload_bytes, arrival.payload_address + view.payload
             )
         return result if result == 0 or result == -_EAGAIN else _PROTECTION_ERROR
 

@@ -162,7 +162,7 @@ class MessageExecutor:
             return _LENGTH
         if view.payload_bytes:
             status = self.queue.buffers.scatter(
-                self.received_bytes, view.payload_bytes, arrival.address + view.payload
+                self.received_bytes, view.payload_bytes, arrival.payload_address + view.payload
             )
             if status == -_EAGAIN:
                 return _HELD
@@ -205,7 +205,7 @@ class MessageExecutor:
                 return _ACCESS
             result = self.region.write(
                 (self.va + self.received_bytes) & _MASK64,
-                arrival.address + view.payload,
+                arrival.payload_address + view.payload,
                 view.payload_bytes,
             )
             if result == -_EAGAIN:

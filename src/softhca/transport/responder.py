@@ -407,7 +407,7 @@ class Responder(ReceiveEngine):
         if not self.replies.ring.has_place():
             self.refuse(_INVALID_REQUEST)
             return
-        result = region.put_word(view.reth_va, arrival.address + view.payload)
+        result = region.put_word(view.reth_va, arrival.payload_address + view.payload)
         if result == -_EAGAIN:
             self.held_request(view.psn)
             return

@@ -156,7 +156,7 @@ class UnreliableExecutor(MessageExecutor):
         if view.payload_bytes:
             result = self.region.write(
                 (self.va + self.received_bytes) & _MASK64,
-                arrival.address + view.payload,
+                arrival.payload_address + view.payload,
                 view.payload_bytes,
             )
             if result == -_EAGAIN:

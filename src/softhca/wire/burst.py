@@ -10,6 +10,9 @@ from softhca.machine.primitives import address_of
 
 CAPACITY = 65_536
 
+HEAD_BYTES = 512
+"""More than the headers of any packet, or than a whole management datagram with them."""
+
 _RELIABLE = cython.declare(cython.uint, 1 << 0 | 1 << 2 | 1 << 5)
 
 
@@ -66,7 +69,10 @@ class Arrival(SegmentBuffer):
 
     ``source`` and ``destination`` are GIDs of 16 bytes, ``source_port`` the UDP port it came from,
     ``traffic_class`` the ToS or traffic class byte.  ``has_icrc``: each is to be checked by its ICRC; false
-    where the link, and no packet, has said that there are none.
+    where the link, and no packet, has said that there are none.  Payloads are copied from
+    ``payload_address``, by their offsets in ``data``: ``address``, or where the link has left them, of which
+    it has put no more than the first `HEAD_BYTES` of each segment into ``data``.  There the sender may change
+    them meanwhile: they are copied once and not looked at.
 
     Of native packets the link says nothing more: each has these in its own headers, where the adapter reads
     them, one packet at a time, before it hands the packet on: the GIDs (None without a GRH), ``grh``, the
@@ -82,6 +88,7 @@ class Arrival(SegmentBuffer):
         self.destination = None
         self.traffic_class = 0
         self.has_icrc = True
+        self.payload_address = self.address
         self.grh = -1
         self.slid = 0
         self.sl = 0

@@ -1,6 +1,7 @@
 from softhca.wire.route import Route
 
 CAPACITY: int
+HEAD_BYTES: int
 
 class SegmentBuffer:
     data: memoryview
@@ -30,6 +31,7 @@ class Arrival(SegmentBuffer):
     destination: bytes | None
     traffic_class: int
     has_icrc: bool
+    payload_address: int
     grh: int
     slid: int
     sl: int
