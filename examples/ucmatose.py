@@ -98,7 +98,8 @@ def connect(address: str, port: str, connections: int, count: int) -> None:
         cmid.resolve_route()
         expect(channel, ce.RDMA_CM_EVENT_ROUTE_RESOLVED).ack_cm_event()
         nodes.append(Node(cmid, count))
-        cmid.connect(ConnParam())
+    for node in nodes:  # when all have routes: a connection may be established while the next one resolves
+        node.cmid.connect(ConnParam())
     for _ in nodes:
         expect(channel, ce.RDMA_CM_EVENT_ESTABLISHED).ack_cm_event()
     for node in nodes:
