@@ -1,7 +1,6 @@
-"""Proofs about the remote-key manager, by temporal induction (yosys ``sat``) over all inputs and memories.
+"""What is claimed of the remote-key manager (`softhca.hardware.claims`), for all inputs and memories.
 
-The memory is built of registers here (`Rows`), so that a property can speak of every word.  Proved for every
-clock, with the RQ free to do what it likes but for what is assumed:
+Held in every clock, with the RQ free to do what it likes but for what is assumed:
 
 * *clears*: the walk writes nothing but a word that is the sought key, valid, in a row of the sought domain;
   what it writes differs in the valid bit alone.  So no valid bit of another domain is ever cleared.
@@ -16,78 +15,49 @@ Assumed: during a walk the RQ changes no domain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-from amaranth.back import verilog
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import Out
 
+from softhca.hardware.claims import Claims, Registers, all_of, any_of
 from softhca.hardware.key_memory import NO_DOMAIN, VALID, WORD_BITS
 from softhca.hardware.rmb import RemoteKeyManager
-from softhca.hardware.rmb_rq import rq_ports
-from softhca.hardware.rmb_sq import State, sq_ports
-from softhca.hardware.yosys import TOP, run_yosys
-
-PROPERTIES = ("clears", "done", "rq", "walk")
-VIS, KEYS = 4, 4
+from softhca.hardware.rmb_sq import State
 
 
-class Rows:
-    """A platform that builds the one memory, of ``depth`` words, of registers: ``words``."""
+class ManagerClaims(Claims):
+    """*clears*, *done*, *rq* and *walk* of a manager."""
 
-    def __init__(self, depth: int) -> None:
-        self.words = [Signal(WORD_BITS, name=f"word_{address}") for address in range(depth)]
+    names = ("clears", "done", "rq", "walk")
 
-    def get_memory(self, memory: Memory) -> Module:
-        """Registers, one write port, one read port that forwards."""
-        m = Module()
-        (read,), (write,) = memory.read_ports, memory.write_ports
-        with m.If(read.en):
-            forwarded = write.en & (write.addr == read.addr)
-            m.d.sync += read.data.eq(Mux(forwarded, write.data, Array(self.words)[read.addr]))
-        with m.If(write.en):
-            m.d.sync += Array(self.words)[write.addr].eq(write.data)
-        return m
-
-
-class Properties(wiring.Component):
-    """The manager with free inputs; ``assumed`` is taken for granted, ``broken_*`` must not be."""
-
-    def __init__(self, vis: int, keys: int) -> None:
-        self.manager = RemoteKeyManager(vis, keys)
-        self.geometry = self.manager.geometry
+    def __init__(self, manager: RemoteKeyManager) -> None:
+        super().__init__(manager)
+        self.manager = manager
+        self.geometry = manager.geometry
         self.fresh = Signal(self.geometry.depth)
         """Words in which the RQ has entered the sought key since the walk began."""
-        self.inputs = [n for n, p in self._ports().items() if p.flow == wiring.In]
-        ports = {name: self._ports()[name] for name in self.inputs}
-        super().__init__(ports | {"assumed": Out(1)} | {f"broken_{name}": Out(1) for name in PROPERTIES})
 
-    def _ports(self) -> dict[str, wiring.Member]:
-        return sq_ports(self.geometry) | rq_ports(self.geometry)
+    def assume(self, m: Module) -> list[Value]:
+        """During a walk the RQ changes no domain."""
+        manager = self.manager
+        address = manager.rq_write_addr
+        domains = [address == vi * self.geometry.row for vi in range(self.geometry.vis)]
+        walks = manager.sq_taken | (manager.state != State.IDLE)
+        return [~(manager.rq_write & any_of(domains) & walks)]
 
-    def elaborate(self, platform: Rows) -> Module:
-        """The manager, and a signal for each property."""
-        m = Module()
-        m.submodules.manager = manager = self.manager
-        for name in self.inputs:
-            m.d.comb += getattr(manager, name).eq(getattr(self, name))
-        words = platform.words
-        m.d.comb += [
-            self.assumed.eq(self._assumed()),
-            self.broken_clears.eq(self._bad_clear(words)),
-            self.broken_done.eq(self._bad_end(words)),
-            self.broken_walk.eq(~self._walk_invariant(words)),
-        ]
-        self._watch_rq(m, words)
+    def claim(self, m: Module, platform: Registers) -> dict[str, Value]:
+        """By the words of the memory, and what `fresh` notes."""
+        manager = self.manager
+        words = platform.words(self.geometry.depth, WORD_BITS)
         with m.If(manager.sq_taken):
             m.d.sync += self.fresh.eq(0)
-        with m.Elif(self.rq_write):
-            enters = (manager.state != State.IDLE) & self._sought(self.rq_write_data)
-            m.d.sync += self.fresh.bit_select(self.rq_write_addr, 1).eq(enters)
-        return m
+        with m.Elif(manager.rq_write):
+            enters = (manager.state != State.IDLE) & self._sought(manager.rq_write_data)
+            m.d.sync += self.fresh.bit_select(manager.rq_write_addr, 1).eq(enters)
+        return {
+            "clears": self._bad_clear(words),
+            "done": self._bad_end(words),
+            "rq": self._bad_access(m, words),
+            "walk": ~self._walk_invariant(words),
+        }
 
     def _domain(self, words: list[Signal], vi: int) -> Value:
         """Row ``vi`` is of the sought domain."""
@@ -96,12 +66,6 @@ class Properties(wiring.Component):
 
     def _sought(self, word: Value) -> Value:
         return word == Cat(self.manager.sq.key, Const(1, 1))
-
-    def _assumed(self) -> Value:
-        manager = self.manager
-        address = self.rq_write_addr
-        domains = [address == vi * self.geometry.row for vi in range(self.geometry.vis)]
-        return ~(self.rq_write & _any(domains) & (manager.sq_taken | (manager.state != State.IDLE)))
 
     def _bad_clear(self, words: list[Signal]) -> Value:
         """The walk writes, and what is there is not what it may clear, or more than the valid bit changes."""
@@ -113,7 +77,7 @@ class Properties(wiring.Component):
                 cleared = manager.rmb_mem_wr_data == words[address] ^ VALID
                 here = (manager.rmb_mem_wr_addr == address) & self._sought(words[address])
                 right.append(here & self._domain(words, vi) & cleared)
-        return manager.rmb_mem_we & ~self.rq_write & ~_any(right)
+        return manager.rmb_mem_we & ~manager.rq_write & ~any_of(right)
 
     def _clean(self, words: list[Signal], vi: int, slots: Value | int) -> Value:
         """Row ``vi`` is of another domain, or its first ``slots`` keys are not the sought one or fresh."""
@@ -121,18 +85,18 @@ class Properties(wiring.Component):
         keys = words[vi * row + 1 : (vi + 1) * row]
         fresh = self.fresh[vi * row + 1 : (vi + 1) * row]
         dirty = [(slot < slots) & self._sought(word) & ~fresh[slot] for slot, word in enumerate(keys)]
-        return ~self._domain(words, vi) | ~_any(dirty)
+        return ~self._domain(words, vi) | ~any_of(dirty)
 
     def _bad_end(self, words: list[Signal]) -> Value:
         clean = [self._clean(words, vi, self.geometry.keys) for vi in range(self.geometry.vis)]
-        return (self.manager.state != State.IDLE) & self.manager.sq_done & _any([~one for one in clean])
+        return (self.manager.state != State.IDLE) & self.manager.sq_done & any_of([~one for one in clean])
 
     def _walk_invariant(self, words: list[Signal]) -> Value:
         """What holds of the walk's registers in every clock, by state."""
         sq, row, read = self.manager.sq, self.geometry.row, self.manager.rmb_mem_rd_data
         base, word = sq.vi * row, Array(words)[sq.cursor]
         fresh = self.fresh.bit_select(sq.cursor, 1)
-        of_domain = _any([(sq.vi == vi) & self._domain(words, vi) for vi in range(self.geometry.vis)])
+        of_domain = any_of([(sq.vi == vi) & self._domain(words, vi) for vi in range(self.geometry.vis)])
         at_key = (sq.cursor == base + 1 + sq.slot) & (sq.slot < self.geometry.keys) & of_domain
         next_row = Mux(sq.vi == self.geometry.vis - 1, 0, base + row)
         by_state = {
@@ -153,46 +117,18 @@ class Properties(wiring.Component):
                 here = Mux(sq.vi == vi, done_slots.get(state, sq.slot), 0)
                 slots = Mux(sq.vi > vi, self.geometry.keys, here)
                 holds.append((sq.state != state) | self._clean(words, vi, slots))
-        return _all(holds) & _any([sq.state == state for state in by_state])
+        return all_of(holds) & any_of([sq.state == state for state in by_state])
 
-    def _watch_rq(self, m: Module, words: list[Signal]) -> None:
-        """The RQ's accesses reach the memory at once, and what it read is there in the next clock."""
+    def _bad_access(self, m: Module, words: list[Signal]) -> Value:
+        """An RQ access does not reach the memory at once, or what it read is not there in the next clock."""
         manager = self.manager
         read, expected = Signal(), Signal(WORD_BITS)
-        present = self.rq_read_addr < self.geometry.depth
-        forwarded = manager.rmb_mem_we & (manager.rmb_mem_wr_addr == self.rq_read_addr)
-        word = Mux(forwarded, manager.rmb_mem_wr_data, Array(words)[self.rq_read_addr])
-        m.d.sync += [read.eq(self.rq_read), expected.eq(Mux(present, word, 0))]
-        reads = manager.rmb_mem_re & (manager.rmb_mem_rd_addr == self.rq_read_addr)
-        there = manager.rmb_mem_wr_addr == self.rq_write_addr
-        writes = manager.rmb_mem_we & there & (manager.rmb_mem_wr_data == self.rq_write_data)
-        delayed = (self.rq_read & ~reads) | (self.rq_write & ~writes)
-        m.d.comb += self.broken_rq.eq(delayed | (read & (manager.rq_read_data != expected)))
-
-
-def _any(values: Iterable[Value]) -> Value:
-    return Cat(*values).any()
-
-
-def _all(values: Iterable[Value]) -> Value:
-    return Cat(*values).all()
-
-
-def design(vis: int = VIS, keys: int = KEYS, change: Any = None) -> str:
-    """The properties of a manager of this size as Verilog; ``change`` may spoil it first."""
-    properties = Properties(vis, keys)
-    if change is not None:
-        change(properties.manager)
-    ports = [getattr(properties, name) for name in properties.signature.members]
-    platform = Rows(properties.geometry.depth)
-    return str(verilog.convert(properties, name="formal", ports=ports, platform=platform, emit_src=False))
-
-
-def prove(text: str, steps: int = 3) -> None:
-    """Prove all `PROPERTIES` of `design`'s text together; YosysError when one does not hold."""
-    proofs = " ".join(f"-prove broken_{name} 0" for name in PROPERTIES)
-    run_yosys(
-        text,
-        f"read_verilog {TOP}; hierarchy -top formal; proc; flatten; opt; "
-        f"sat -verify -tempinduct -maxsteps {steps} -seq 1 -set assumed 1 -set rst 0 {proofs} formal",
-    )
+        present = manager.rq_read_addr < self.geometry.depth
+        forwarded = manager.rmb_mem_we & (manager.rmb_mem_wr_addr == manager.rq_read_addr)
+        word = Mux(forwarded, manager.rmb_mem_wr_data, Array(words)[manager.rq_read_addr])
+        m.d.sync += [read.eq(manager.rq_read), expected.eq(Mux(present, word, 0))]
+        reads = manager.rmb_mem_re & (manager.rmb_mem_rd_addr == manager.rq_read_addr)
+        there = manager.rmb_mem_wr_addr == manager.rq_write_addr
+        writes = manager.rmb_mem_we & there & (manager.rmb_mem_wr_data == manager.rq_write_data)
+        delayed = (manager.rq_read & ~reads) | (manager.rq_write & ~writes)
+        return delayed | (read & (manager.rq_read_data != expected))
