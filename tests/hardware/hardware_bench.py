@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from amaranth.sim import Simulator
-
 from softhca.hardware import CLOCK_NS
+from softhca.hardware.quick_simulator import quick_simulator
 
 
 class Bench:
@@ -12,7 +11,7 @@ class Bench:
 
     def __init__(self, block):
         self.block = block
-        self.simulator = Simulator(block)
+        self.simulator = quick_simulator(block)
         self.simulator.add_clock(CLOCK_NS * 1e-9)
         self._script = None
         self.simulator.add_testbench(self._process)

@@ -204,5 +204,9 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "what the RQ writes is not looked at"), "hardware/test_hardware_rmb_formal.py"),
     (m("gates-picture-words-over-one-another", "hardware/activity.py", "if taken <= at)", "if taken <= at + WIDTH)",
        "words lie over one another"), "hardware/test_hardware_cli_messages.py"),
+    (m("gates-quick-simulator-compares-what-was", "hardware/quick_simulator.py", "if next_\\3 != slots[\\3].next:", "if next_\\3 != slots[\\3].curr:",
+       "what changes and changes back in one step stays changed"), "hardware/test_hardware_quick_simulator.py"),
+    (m("gates-quick-simulator-for-all", "hardware/quick_simulator.py", "    finally:\n        _pyrtl._PythonEmitter = _PLAIN\n", "    finally:\n        pass\n",
+       "Amaranth's own simulator is another one from then on"), "hardware/test_hardware_quick_simulator.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

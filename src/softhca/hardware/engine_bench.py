@@ -15,6 +15,7 @@ from softhca.hardware import CLOCK_NS
 from softhca.hardware.engine import MicroEngine
 from softhca.hardware.instruction_model import Registers, Retired
 from softhca.hardware.micro_registers import GENERAL_COUNT, EngineBus
+from softhca.hardware.quick_simulator import quick_simulator
 
 
 class ModelBlocks(wiring.Component):
@@ -83,7 +84,7 @@ class EngineBench:
     ) -> Recorded:
         """Load ``halves``, fill the memories, run until a halt, ``limit`` clocks at most."""
         if self._simulator is None:
-            self._simulator = Simulator(self._top)
+            self._simulator = quick_simulator(self._top)
             self._simulator.add_clock(CLOCK_NS * 1e-9)
             self._simulator.add_testbench(self._work)
         else:

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amaranth.sim import Simulator
-
 from softhca.hardware import CLOCK_NS
 from softhca.hardware.context_memory import CONTEXT_WORDS, RECEIVE, WORDS
 from softhca.hardware.fifo import POP_PACKET
@@ -20,6 +18,7 @@ from softhca.hardware.isa import packed
 from softhca.hardware.local_bus import CONTEXTS, MICROCODE, MICROCODE_WORDS, RUN
 from softhca.hardware.micro_registers import number_of
 from softhca.hardware.ports import BYTES
+from softhca.hardware.quick_simulator import quick_simulator
 from softhca.hardware.subsystem import Subsystem
 
 QP, PSN, VERDICT = 2, 3, 4
@@ -61,7 +60,7 @@ class SubsystemBench:
         self.departed: list[bytes] = []
         self.happenings: list[BenchEvent] = []
         self.clock = 0
-        self.simulator = Simulator(subsystem)
+        self.simulator = quick_simulator(subsystem)
         self.simulator.add_clock(CLOCK_NS * 1e-9)
         for work in (self._count, self._host_memory, self._arrive, self._depart, self._watch):
             self.simulator.add_testbench(work, background=True)
@@ -164,9 +163,10 @@ class SubsystemBench:
                     self._write_word(address, context.get(bus.write_data), context.get(bus.mask))
                 context.set(bus.read_data, 0 if refused else self.memory.get(address, 0))
                 context.set(bus.error, refused)
-            context.set(bus.done, done)
+                context.set(bus.done, 1)
             await context.tick()
-            context.set(bus.done, 0)
+            if done:
+                context.set(bus.done, 0)
 
     async def _arrive(self, context: Any) -> None:
         line = self.subsystem.receive

@@ -12,6 +12,7 @@ from amaranth.sim import Simulator
 
 from softhca.hardware import CLOCK_NS
 from softhca.hardware.key_memory import NO_DOMAIN
+from softhca.hardware.quick_simulator import quick_simulator
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_sq import State
 
@@ -111,7 +112,7 @@ def drive(ctx: Any, manager: RemoteKeyManager, access: Access | None) -> None:
 
 def simulator(design: Any, bench: Callable[[Any], Any]) -> Simulator:
     """A simulation of ``design`` with its clock of 8 ns and one test bench."""
-    sim = Simulator(design)
+    sim = quick_simulator(design)
     sim.add_clock(CLOCK_NS * 1e-9)
     sim.add_testbench(bench)
     return sim
