@@ -226,6 +226,25 @@ def test_the_alu_equals_arithmetic(alu_bench, a, b, operation):
         assert carry == wanted_carry
 
 
+@pytest.mark.parametrize(
+    ("operation", "a", "b", "wanted"),
+    [
+        (Operation.ADD, 0xFFFFFFFE, 1, (0xFFFFFFFF, False)),
+        (Operation.ADD, 0xFFFFFFFF, 0, (0xFFFFFFFF, False)),
+        (Operation.ADD, 0xFFFFFFFF, 1, (0, True)),
+        (Operation.SUB, 5, 6, (0xFFFFFFFF, False)),
+        (Operation.SUB, 5, 5, (0, True)),
+        (Operation.CMP, 0, 0xFFFFFFFF, (1, False)),
+        (Operation.CMP, 0xFFFFFFFF, 0xFFFFFFFF, (0, True)),
+    ],
+)
+def test_the_carry_where_it_begins(alu_bench, operation, a, b, wanted):
+    """Neither gates nor model take the greatest sum without a carry for one with it."""
+    assert alu(operation, a, b) == wanted
+    result, _, carry, _ = alu_bench(a, b, operation)
+    assert (result, carry) == wanted
+
+
 @pytest.fixture(scope="module")
 def alu_bench():
     part = Alu()

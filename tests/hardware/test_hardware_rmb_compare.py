@@ -13,9 +13,11 @@ from softhca.hardware.key_memory import KEYS, VALID
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.microcode_walk import CASES, MicrocodeWalk, search_stall
 from softhca.hardware.races import (
+    BIND,
     DESIGNS,
     FIXED,
     KEY,
+    LOOK_UP_CLOCKS,
     LOST,
     MANAGER,
     MICROCODE,
@@ -121,6 +123,16 @@ def test_what_a_late_clear_leaves_in_a_word_that_nobody_uses_is_no_loss() -> Non
     ]
     assert accesses == [(10, False), (19, False), (20, True)]
     assert run.races == ()
+
+
+def test_who_looks_in_the_clock_in_which_the_window_goes_is_refused() -> None:
+    """One clock earlier it stands: an RQ engine that looks first enters the key behind the walk then."""
+    memory = tuple((7, *(VALID | 1,) * KEYS) * 4)
+    for looks, races in ((BIND - 1, ((MISSED, 1),)), (BIND, ())):
+        operation = Operation(looks, 0, 0, KEY)
+        assert operation.refused(False) == (not races)
+        assert Operation(looks - LOOK_UP_CLOCKS, 0, 0, KEY).refused(True) == (not races)
+        assert play(Interleaving(0, memory, (operation,)), MANAGER, False).races == races
 
 
 def test_a_valid_key_that_a_late_clear_takes_is_one() -> None:
