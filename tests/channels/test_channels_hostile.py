@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from channel_waits import LIMIT_S, SMALL, until
+from channel_waits import LIMIT_S, SMALL, Full, until
 
 from softhca.channels import Channel, ChannelLost, ChannelRefused, ChannelViolation
 from softhca.channels import messages as m
@@ -123,24 +123,6 @@ def test_a_flood_of_buffers_is_bounded(pair: Pair) -> None:
             link.named.on_control(Control(m.SHARE, **{**SHARE, "number": 5000, "name": "one more"}))
     assert len(link.named.peers) == MOST_NAMES
     client.close()
-
-
-class Full:
-    """The peer of a channel takes no control message, until `ends`."""
-
-    def __init__(self, channel: Channel) -> None:
-        self.link = channel._link
-        self.link.poll()
-        with self.link.guard:
-            account = self.link._account
-            assert account is not None
-            self.account, self.slots = account, account.peer_slots
-            account.peer_slots = account.sent - account.taken + 1
-
-    def ends(self) -> None:
-        with self.link.guard:
-            self.account.peer_slots = self.slots
-            self.link._flush()
 
 
 def test_who_revokes_all_buffers_while_the_peer_takes_nothing_goes_on(pair: Pair, later: Later) -> None:

@@ -8,6 +8,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 ACCOUNTS = "channels/accounts.py"
+CONNECTING = "channels/connecting.py"
 ENDPOINT = "channels/endpoint.py"
 LINK = "channels/link.py"
 MESSAGES = "channels/messages.py"
@@ -22,6 +23,7 @@ TEST_FORKS = "channels/test_channels_forks.py"
 TEST_HOSTILE = "channels/test_channels_hostile.py"
 TEST_KEEPALIVE = "channels/test_channels_keepalive.py"
 TEST_MESSAGES = "channels/test_channels_messages.py"
+TEST_RULES = "channels/test_channels_rules.py"
 TEST_SCARCE = "channels/test_channels_scarce.py"
 TEST_SEVERAL = "channels/test_channels_several.py"
 TEST_SYNC = "channels/test_channels_sync.py"
@@ -87,6 +89,42 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "a buffer that another connection shares breaks this one"), TEST_BUFFERS),
     (m("channels-awaited-buffer-of-another-connection", "channels/aio.py", "        if which._channel._link is not self._link:", "        if False:",
        "a buffer that another connection shares breaks this one, in coroutines"), TEST_ASYNCIO),
+    (m("channels-short-messages-after-the-end", ENDPOINT, "            self.peer_closed = True\n            self.quick = 0\n", "            self.peer_closed = True\n",
+       "a short message to a channel that the peer has closed is sent, and lost"), TEST_RULES),
+    (m("channels-opened-as-another-service", ENDPOINT, "            if kind == m.OPENED and message.end.service != self.service:", "            if False:",
+       "an unacknowledged channel is connected to an acknowledged one"), TEST_RULES),
+    (m("channels-greeted-by-another-service", CONNECTING, "        if peer.end.service != endpoint.service:", "        if False:",
+       "a connection is made whose ends are of two services"), TEST_RULES),
+    (m("channels-late-messages-cost-receives", ENDPOINT, "            self._free.append(self._receives[slot])\n            self._at_once = True\n            return", "            self._at_once = True\n            return",
+       "an unacknowledged channel to which messages came late receives nothing any more"), TEST_RULES),
+    (m("channels-pieces-hold-room", ENDPOINT, "        self._under_way -= operation.count\n", "        self._under_way -= 1\n",
+       "a channel that has written some long buffers does nothing any more"), TEST_RULES),
+    (m("channels-operations-in-places-of-messages", ENDPOINT, "self._under_way + 8 <= OPERATIONS or", "self._under_way <= OPERATIONS or",
+       "a channel with many operations fails for want of room in its queue pair"), TEST_RULES),
+    (m("channels-dead-for-one-alone", ENDPOINT, "        if status == _PEER_IS_GONE and not self.peer_closed:", "        if False:",
+       "each channel of a peer that is gone waits for itself"), TEST_RULES),
+    (m("channels-asked-beyond-the-most", LINK, "len(self.channels) + len(asked) >= MOST_CHANNELS", "len(self.channels) >= MOST_CHANNELS",
+       "a peer asks for more channels than a connection has"), TEST_RULES),
+    (m("channels-given-up-and-accepted", LINK, "                self.requests = deque(kept)", "                pass",
+       "a program accepts a channel that its peer has given up"), TEST_RULES),
+    (m("channels-numbers-of-the-peer", LINK, "            self._next_channel = (number + 2) & m.MOST_CHANNEL or 2", "            self._next_channel = (number + 1) & m.MOST_CHANNEL or 2",
+       "the second channel that one side opens has a number of the other's"), TEST_RULES),
+    (m("channels-number-in-use", LINK, "            while number in self.channels:\n                number = (number + 2) & m.MOST_CHANNEL\n", "",
+       "a channel that lives long gets a namesake"), TEST_RULES),
+    (m("channels-last-words-lost", LINK, "            while self._handle.waiting():\n                for each in self._handle.poll(_POLLED):\n                    self._completed(each)\n            self._end(ChannelLost(\"the peer has ended", "            self._end(ChannelLost(\"the peer has ended",
+       "messages that came before the end are lost where that is heard first"), TEST_RULES),
+    (m("channels-asks-once-and-never-again", LINK, "        elif each.wr_id == _PROBE:\n            self._probing = False\n", "        elif each.wr_id == _PROBE:\n            pass\n",
+       "who waits learns that the peer has died only if that was in the first second"), TEST_RULES),
+    (m("channels-one-credit-at-a-time", LINK, "                    if account.room <= 0:\n                        break\n", "                    break\n",
+       "of two channels whose messages were taken one stands still"), TEST_RULES),
+    (m("channels-nobody-watches-for-room", LINK, "            self.later.append(self._watch)\n", "            pass\n",
+       "what a program has said waits until it calls again"), TEST_RULES),
+    (m("channels-said-is-heard", LINK, "        return not self._pending and self._acknowledged == self._posted", "        return not self._pending",
+       "a close goes before what it has said has arrived"), TEST_RULES),
+    (m("channels-rest-of-a-buffer-is-all-of-it", STEPS, "        length = max(grant.length - offset, 0)", "        length = grant.length",
+       "a read from the middle of a buffer to its end is refused"), TEST_RULES),
+    (m("channels-window-lost-without-room", STEPS, "            if window is not None:\n                link.windows.give_back(window)", "            pass",
+       "after thirty large messages that found no room nobody sends another"), TEST_RULES),
     (m("channels-array-mistaken", REGISTRATION, "            if found is not None and found.owner() is owner:", "            if False:",
        "an array is registered each time that it is sent"), TEST_SYNC),
     (m("channels-dead-arrays-stay", REGISTRATION, "(entry.owner() is None or len(self._cache) > CACHED)", "len(self._cache) > CACHED",
