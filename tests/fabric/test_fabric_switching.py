@@ -522,7 +522,7 @@ def test_a_packet_whose_port_or_lane_had_no_credits_is_not_marked(waited, blocke
     if waited:
         port._waiting_since_ps = 0
     if blocked:
-        port._blocked_since_ps[0] = 0
+        port._blocked_since_ps = [0, *port._blocked_since_ps[1:]]
     port._send_now(packet, 0, 10)
     assert packet.fecn is not (waited or blocked)
     assert port.counters.marked == int(packet.fecn)

@@ -1,5 +1,6 @@
 """Credits, arbitration, orders of sending and congestion control, each by itself."""
 
+import weakref
 from collections import Counter
 
 import pytest
@@ -10,7 +11,7 @@ from softhca.fabric.switching.arbitration import Arbiter
 from softhca.fabric.switching.congestion import RateControl, TableControl, linear_table
 from softhca.fabric.switching.credits import CreditReceiver, CreditSender
 from softhca.fabric.switching.events import PS_PER_US, EventQueue
-from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet, blocks_of
+from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet, PacketLine, blocks_of
 from softhca.fabric.switching.transmit_queues import NEVER_PS, ArrivalOrder, SegmentOrder
 from softhca.transport.congestion import DcqcnSettings
 
@@ -39,6 +40,127 @@ def test_events_come_in_the_order_of_time_and_of_planning():
     assert (events.now_ps, events.executed, events.next_ps()) == (20, 4, None)
 
 
+class Planner:
+    """Each event plans those that are given for it, so long after it."""
+
+    def __init__(self, events, following):
+        self.events = events
+        self.following = following
+        self.seen = []
+        self.count = 0
+
+    def plan(self, time_ps):
+        self.count += 1
+        self.events.plan(time_ps, self, self.count % 7, self.count)
+
+    def fire(self, what, argument, now_ps):
+        assert what == argument % 7
+        assert now_ps == self.events.now_ps
+        self.seen.append((now_ps, argument))
+        for pause_ps in self.following.pop(argument, ()):
+            self.plan(now_ps + pause_ps)
+
+
+def expected_order(times, following):
+    """The same by a list that is sorted anew for each event."""
+    following = dict(following)
+    planned = [(time_ps, number) for number, time_ps in enumerate(times, 1)]
+    seen, count = [], len(planned)
+    while planned:
+        planned.sort()
+        now_ps, number = planned.pop(0)
+        seen.append((now_ps, number))
+        for pause_ps in following.pop(number, ()):
+            count += 1
+            planned.append((now_ps + pause_ps, count))
+    return seen
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=12),
+    st.dictionaries(st.integers(1, 30), st.lists(st.integers(0, 3), max_size=3), max_size=20),
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("all"), st.integers(1, 5)), st.tuples(st.just("until"), st.integers(0, 3))
+        )
+    ),
+)
+def test_events_plan_others_also_for_now_and_a_run_ends_between_two_of_one_time(times, following, steps):
+    events = EventQueue()
+    planner = Planner(events, dict(following))
+    for time_ps in times:
+        planner.plan(time_ps)
+    expected = expected_order(times, following)
+    for how, number in steps:
+        before = len(planner.seen)
+        if how == "all":
+            finished = events.run_all(number)
+            assert len(planner.seen) == min(before + number, len(expected))
+            assert finished is (len(planner.seen) == len(expected))
+        else:
+            until_ps = events.now_ps + number
+            events.run(until_ps)
+            assert events.now_ps == until_ps
+            assert len(planner.seen) == sum(time_ps <= until_ps for time_ps, _ in expected)
+        left = expected[len(planner.seen) :]
+        assert events.next_ps() == (left[0][0] if left else None)
+    assert events.run_all(1000)
+    assert planner.seen == expected
+    assert events.executed == len(expected)
+
+
+# lines of packets
+
+
+@given(st.lists(st.one_of(st.just("take"), st.just("take all"), st.integers(1, 60)), max_size=60))
+def test_a_line_of_packets_is_first_come_first_served(steps):
+    line, expected = PacketLine(), []
+    count = 0
+    for step in steps:
+        if step == "take" and expected:
+            assert line.take().message == expected.pop(0)
+        elif step == "take all":
+            assert [packet.message for packet in line.take_all()] == expected
+            expected = []
+        elif step != "take":
+            for _ in range(step):
+                count += 1
+                line.append(Packet(1, 2, 64, message=count))
+                expected.append(count)
+            for _ in range(step * 2 // 3):
+                assert line.take().message == expected.pop(0)
+        first = line.first()
+        assert (first.message if first is not None else None) == (expected[0] if expected else None)
+        assert len(line) == len(expected)
+
+
+def test_nobody_leaves_an_empty_line():
+    line = PacketLine()
+    with pytest.raises(IndexError):
+        line.take()
+    line.append(Packet(1, 2, 64))
+    line.take()
+    with pytest.raises(IndexError):
+        line.take()
+
+
+def test_packets_that_have_left_a_line_are_not_kept():
+    line = PacketLine()
+    contents = [Content() for _ in range(100)]
+    kept = weakref.WeakSet(contents)
+    for content in contents:
+        line.append(Packet(1, 2, 64, content=content))
+    del content
+    contents.clear()
+    for left in range(99, -1, -1):
+        line.take()
+        assert len(kept) == left
+
+
+class Content:
+    """What a weak reference can tell of."""
+
+
 # credits
 
 
@@ -49,7 +171,7 @@ def test_events_come_in_the_order_of_time_and_of_planning():
 def test_credits_never_overrun_a_buffer_and_are_never_lost(packets, capacity):
     """Over wraps of the 12-bit counts, and with packets that are lost on the way."""
     sender, receiver = CreditSender(), CreditReceiver(capacity, 1)
-    sender.limit[0] = receiver.limit(0)
+    sender.hear(0, receiver.limit(0))
     held = []
     for blocks, leaving, lost in packets:
         if sender.allows(0, blocks):
@@ -60,7 +182,7 @@ def test_credits_never_overrun_a_buffer_and_are_never_lost(packets, capacity):
         for _ in range(min(leaving, len(held))):
             receiver.free(0, held.pop(0))
         receiver.hear(0, sender.sent[0])
-        sender.limit[0] = receiver.limit(0)
+        sender.hear(0, receiver.limit(0))
         room = capacity - sum(held)
         assert sender.allows(0, room) if room else not sender.allows(0, 1)
         assert not sender.allows(0, room + 1)
@@ -69,7 +191,7 @@ def test_credits_never_overrun_a_buffer_and_are_never_lost(packets, capacity):
 def test_a_receiver_knows_what_it_has_not_told():
     receiver = CreditReceiver(100, 2)
     assert receiver.unadvertised(0) == 100
-    receiver.advertised[0] = receiver.limit(0)
+    assert receiver.advertise(0) == 100
     assert receiver.unadvertised(0) == 0
     assert receiver.take(0, 60)
     assert not receiver.take(0, 41)  # a sender that does not heed its limit

@@ -1,5 +1,6 @@
 cdef class _Table:
-    cdef public list entries
+    cdef bytes lanes
+    cdef bytes weights
     cdef public int left
     cdef public int turn
 

@@ -10,6 +10,7 @@ before both.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import cython
 
@@ -25,38 +26,46 @@ MAX_WEIGHT = 255
 DEFAULT_LOW = tuple((vl, 64) for vl in range(DATA_VLS))
 
 
+@lru_cache(maxsize=64)
+def _used(entries: tuple[tuple[int, int], ...]) -> tuple[bytes, bytes]:
+    """The lanes and the weights of a table's entries, but for those of weight 0, which are skipped (7.6.9.1):
+    once for the ports that have the same table."""
+    if len(entries) > MAX_ENTRIES:
+        raise ValueError(f"a table of VL arbitration has {len(entries)} entries, {MAX_ENTRIES} at most")
+    for vl, weight in entries:
+        if not 0 <= vl < DATA_VLS or not 0 <= weight <= MAX_WEIGHT:
+            raise ValueError(f"no entry of VL arbitration: VL {vl} of weight {weight}")
+    used = [(vl, weight) for vl, weight in entries if weight]
+    return bytes(vl for vl, _ in used), bytes(weight for _, weight in used)
+
+
 class _Table:
     """One table's turns."""
 
-    __slots__ = ("entries", "left", "turn")
+    __slots__ = ("lanes", "left", "turn", "weights")
 
     def __init__(self, entries: Sequence[tuple[int, int]]) -> None:
-        if len(entries) > MAX_ENTRIES:
-            raise ValueError(f"a table of VL arbitration has {len(entries)} entries, {MAX_ENTRIES} at most")
-        for vl, weight in entries:
-            if not 0 <= vl < DATA_VLS or not 0 <= weight <= MAX_WEIGHT:
-                raise ValueError(f"no entry of VL arbitration: VL {vl} of weight {weight}")
-        self.entries = [(vl, weight) for vl, weight in entries if weight]  # weight 0: skipped (7.6.9.1)
+        self.lanes, self.weights = _used(tuple(entries))
         self.turn = 0
-        self.left = self.entries[0][1] if self.entries else 0
+        self.left = self.weights[0] if self.weights else 0
 
     def choose(self, eligible: int) -> int:
         """The lane whose turn it is among the bits of ``eligible``; −1 for none."""
-        entries = self.entries
-        count: cython.int = len(entries)
+        lanes: bytes = self.lanes
+        count: cython.int = len(lanes)
         step: cython.int
         turn: cython.int
         if not count:
             return -1
-        vl: cython.int = entries[self.turn][0]
-        weight: cython.int
+        vl: cython.int = lanes[self.turn]
         if self.left > 0 and eligible >> vl & 1:
             return vl
         for step in range(1, count + 1):
             turn = (self.turn + step) % count
-            vl, weight = entries[turn]
+            vl = lanes[turn]
             if eligible >> vl & 1:
-                self.turn, self.left = turn, weight
+                self.turn = turn
+                self.left = self.weights[turn]
                 return vl
         return -1
 

@@ -27,8 +27,9 @@ class CreditSender:
     __slots__ = ("limit", "sent")
 
     def __init__(self) -> None:
-        self.sent = [0] * DATA_VLS
-        self.limit = [0] * DATA_VLS
+        zeros: list[int] = [0] * DATA_VLS
+        self.sent = zeros
+        self.limit = list(zeros)
 
     def allows(self, vl: int, blocks: int) -> bool:
         """Whether a packet of so many blocks may be sent on ``vl`` (C7-56)."""
@@ -41,6 +42,10 @@ class CreditSender:
         sent: cython.int = self.sent[vl]
         self.sent[vl] = sent + blocks & COUNT_MASK
 
+    def hear(self, vl: int, limit: int) -> None:
+        """The receiver says up to which count there is room."""
+        self.limit[vl] = limit
+
 
 class CreditReceiver:
     """The receiving side, with a buffer of ``capacity_blocks`` for each lane in use.
@@ -51,10 +56,12 @@ class CreditReceiver:
     __slots__ = ("advertised", "capacity_blocks", "received", "used")
 
     def __init__(self, capacity_blocks: int, lanes: int) -> None:
-        self.capacity_blocks = [capacity_blocks if vl < lanes else 0 for vl in range(DATA_VLS)]
-        self.received = [0] * DATA_VLS
-        self.advertised = [0] * DATA_VLS
-        self.used = [0] * DATA_VLS
+        zeros: list[int] = [0] * DATA_VLS
+        capacity: list[int] = [capacity_blocks if vl < lanes else 0 for vl in range(DATA_VLS)]
+        self.capacity_blocks = capacity
+        self.received = zeros
+        self.advertised = list(zeros)
+        self.used = list(zeros)
 
     def take(self, vl: int, blocks: int) -> bool:
         """A packet has arrived; False where there is no room, which its sender did not heed."""
@@ -79,6 +86,12 @@ class CreditReceiver:
         received: cython.int = self.received[vl]
         room: cython.int = min(capacity - used, FARTHEST)
         return received + room & COUNT_MASK
+
+    def advertise(self, vl: int) -> int:
+        """The limit now, of which the sender is told."""
+        limit: cython.int = self.limit(vl)
+        self.advertised[vl] = limit
+        return limit
 
     def unadvertised(self, vl: int) -> int:
         """Blocks of room that the sender does not know of."""

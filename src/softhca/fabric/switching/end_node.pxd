@@ -1,11 +1,11 @@
 from softhca.fabric.switching.events cimport EventQueue
-from softhca.fabric.switching.packet cimport Packet
+from softhca.fabric.switching.packet cimport Packet, PacketLine
 from softhca.fabric.switching.port cimport Owner, Port
 
 
 cdef class _Flow:
     cdef public object control
-    cdef public object waiting
+    cdef public PacketLine waiting
     cdef public long long next_ps
     cdef public bint planned
 

@@ -10,7 +10,7 @@ import cython
 
 from softhca.fabric.switching.congestion import CongestionControl
 from softhca.fabric.switching.events import EventQueue
-from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, Packet
+from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet, PacketLine
 from softhca.fabric.switching.port import Owner, Port, PortSettings, release
 from softhca.fabric.switching.switch import lanes_by_service_level
 
@@ -31,7 +31,7 @@ class _Flow:
 
     def __init__(self, control: CongestionControl | None) -> None:
         self.control = control
-        self.waiting: deque[Packet] = deque()
+        self.waiting = PacketLine()
         self.next_ps = 0
         self.planned = False
 
@@ -62,7 +62,7 @@ class EndNode(Owner):
         self._notify_ps = notify_ps
         self._notified_ps: dict[int, int] = {}
         self._flows: dict[int, _Flow] = {}
-        self._behind: list[deque[_Flow]] = [deque() for _ in range(DATA_VLS)]
+        self._behind: list[deque[_Flow]] = [deque() for _ in range(settings.lanes)]
 
     def send(self, packet: Packet) -> None:
         """Send a packet behind what waits for the same destination."""
@@ -86,11 +86,12 @@ class EndNode(Owner):
 
     def _next(self, flow: _Flow, now_ps: int) -> None:
         """Hand the flow's next packet to the port, once the one before has gone there."""
-        packet: Packet = flow.waiting[0]
+        packet = flow.waiting.first()
+        assert packet is not None
         port = self.port
         length: cython.int = packet.length_bytes
         if not port.up:
-            flow.waiting.popleft()
+            flow.waiting.take()
             port.discard(packet, "link down")
             self.sent(port, packet.vl, now_ps)
         else:
@@ -98,11 +99,11 @@ class EndNode(Owner):
             if port.queued_blocks(packet.vl):
                 self._behind[packet.vl].append(flow)  # until the port has sent what it has
                 return
-            flow.waiting.popleft()
+            flow.waiting.take()
             pause_ps = flow.control.pause_ps(length, transmission_ps, now_ps) if flow.control else 0
             flow.next_ps = now_ps + transmission_ps + pause_ps
             port.send(packet, now_ps)
-        flow.planned = bool(flow.waiting)
+        flow.planned = flow.waiting.first() is not None
         if flow.planned:
             self.events.plan(flow.next_ps, self, _NEXT, flow)
 

@@ -5,9 +5,9 @@ cdef class Handler:
 cdef class EventQueue:
     cdef public long long now_ps
     cdef public long long executed
-    cdef long long _order
+    cdef Py_ssize_t _done
     cdef list _heap
-    cdef dict _events
+    cdef dict _planned
 
     cpdef object plan(self, long long time_ps, object handler, int what, object argument=*)
     cpdef object next_ps(self)

@@ -9,8 +9,6 @@ import cython
 
 PS_PER_NS = 1_000
 PS_PER_US = 1_000_000
-ORDER_BITS = 40
-"""Of the numbers of events: a trillion of them."""
 
 
 class Fires(Protocol):
@@ -31,37 +29,42 @@ class Handler:
 class EventQueue:
     """Events in the order of their times, those of one time in the order in which they were planned.
 
-    ``now_ps`` is the time of the last event, ``executed`` their number.  The heap has an integer for each
-    event, its time and then its number, and ``_events`` what happens then.
+    ``now_ps`` is the time of the last event, ``executed`` their number.  The heap has each time once at which
+    something is planned, and ``_planned`` what happens then: handler, number and argument of one event behind
+    those of the other.  ``_done`` is how much of the earliest time's has been.  In a fabric many events are
+    at one time (packets of one length over links of one speed), and only their first is sorted in.
     """
 
     def __init__(self) -> None:
         self.now_ps = 0
         self.executed = 0
-        self._order = 0
+        self._done = 0
         self._heap: list[int] = []
-        self._events: dict[int, tuple[Fires, int, Any]] = {}
+        self._planned: dict[int, list[Any]] = {}
 
     def plan(self, time_ps: int, handler: Fires, what: int, argument: Any = None) -> None:
         """Have ``handler.fire(what, argument, time_ps)`` called at ``time_ps``, or now if that is past."""
         if time_ps < self.now_ps:
             time_ps = self.now_ps
-        self._order += 1
-        when: object = time_ps
-        key = when << ORDER_BITS | self._order  # type: ignore[operator]
-        self._events[key] = (handler, what, argument)
-        heappush(self._heap, key)
+        time: object = time_ps
+        planned: list[Any] | None = self._planned.get(time)  # type: ignore[call-overload]
+        if planned is None:
+            self._planned[time] = [handler, what, argument]  # type: ignore[index]
+            heappush(self._heap, time)  # type: ignore[misc]
+        else:
+            planned.append(handler)
+            planned.append(what)
+            planned.append(argument)
 
     def next_ps(self) -> int | None:
         """When the next event happens; None: nothing is planned."""
-        return self._heap[0] >> ORDER_BITS if self._heap else None
+        return self._heap[0] if self._heap else None
 
     def run(self, until_ps: int) -> None:
         """Let everything happen that is due until ``until_ps``, which is the time afterwards."""
         heap = self._heap
         until: object = until_ps
-        end = until + 1 << ORDER_BITS  # type: ignore[operator]
-        while heap and heap[0] < end:
+        while heap and heap[0] <= until:  # type: ignore[operator]
             self._happen()
         self.now_ps = max(self.now_ps, until_ps)
 
@@ -74,13 +77,22 @@ class EventQueue:
         return not heap
 
     def _happen(self) -> None:
-        key = heappop(self._heap)
-        event: tuple[Any, int, Any] = self._events.pop(key)
-        time_ps: cython.longlong = key >> ORDER_BITS
-        self.now_ps = time_ps
+        time: object = self._heap[0]
+        planned: list[Any] = self._planned[time]  # type: ignore[index]
+        done: cython.Py_ssize_t = self._done
+        event: object = planned[done]
+        what: cython.int = planned[done + 1]
+        argument: object = planned[done + 2]
+        done += 3
+        if done == len(planned):  # what is planned for now from here on gets its turn anew
+            heappop(self._heap)
+            del self._planned[time]  # type: ignore[arg-type]
+            done = 0
+        self._done = done
         self.executed += 1
-        if isinstance(event[0], Handler):
-            handler: Handler = event[0]
-            handler.fire(event[1], event[2], time_ps)
+        self.now_ps = time  # type: ignore[assignment]
+        if isinstance(event, Handler):
+            handler: Handler = event
+            handler.fire(what, argument, self.now_ps)
         else:
-            event[0].fire(event[1], event[2], time_ps)
+            event.fire(what, argument, self.now_ps)  # type: ignore[attr-defined]

@@ -1,3 +1,10 @@
+cdef class FlowControl:
+    cdef readonly int vl
+    cdef readonly int sent
+    cdef readonly int limit
+    cdef readonly long long epoch
+
+
 cdef class Held:
     cdef public object port
     cdef public int vl
@@ -20,10 +27,22 @@ cdef class Packet:
     cdef public object content
     cdef public long long born_ps
     cdef public long long ready_ps
+    cdef public long long tail_ps
+    cdef public long long epoch
     cdef public int hops
     cdef public Held held
 
     cpdef Packet copy(self)
+
+
+cdef class PacketLine:
+    cdef list _packets
+    cdef Py_ssize_t _gone
+
+    cpdef object append(self, Packet packet)
+    cpdef Packet first(self)
+    cpdef Packet take(self)
+    cpdef list take_all(self)
 
 
 cpdef int blocks_of(int length_bytes) noexcept

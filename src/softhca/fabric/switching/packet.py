@@ -12,11 +12,25 @@ DATA_VLS = 15
 BLOCK_BYTES = 64
 """What one credit stands for (IBTA vol. 1, 7.9.4)."""
 _BLOCK = cython.declare(cython.int, BLOCK_BYTES)
+_FEW = cython.declare(cython.int, 32)  # so many places of packets that have left are not given back
 
 
 def blocks_of(length_bytes: int) -> int:
     """Credits that a packet of ``length_bytes`` takes."""
     return (length_bytes + _BLOCK - 1) // _BLOCK
+
+
+class FlowControl:
+    """A flow control packet of lane ``vl``: the blocks that were ``sent`` (FCTBS), the ``limit`` to which
+    there is room (FCCL), and how often its sender's link had come up (``epoch``)."""
+
+    __slots__ = ("epoch", "limit", "sent", "vl")
+
+    def __init__(self, vl: int, sent: int, limit: int, epoch: int) -> None:
+        self.vl = vl
+        self.sent = sent
+        self.limit = limit
+        self.epoch = epoch
 
 
 class Held:
@@ -32,18 +46,19 @@ class Held:
 
 
 class Packet:
-    """One packet on its way.
+    """One packet on its way, which is sent once.
 
     ``length_bytes`` counts from LRH to VCRC.  ``begins`` and ``ends`` mark the first and last packet of a
     segment (a message, or a run of its packets).  ``message`` is the sender's number, ``content`` what
     goes along, ``becn`` makes it a notification of congestion.  The rest changes from hop to hop:
     ``vl``, ``fecn`` (it met congestion), when it may leave (``ready_ps``), whose buffer it is in (``held``),
-    how many ``hops`` it has behind it.
+    how many ``hops`` it has behind it, on a link when its tail is over (``tail_ps``) and how often the link's
+    near end had come up (``epoch``).
     """
 
     __slots__ = (
-        "becn", "begins", "born_ps", "content", "dlid", "ends", "fecn", "held", "hops", "length_bytes",
-        "message", "pkey", "ready_ps", "sl", "slid", "vl",
+        "becn", "begins", "born_ps", "content", "dlid", "ends", "epoch", "fecn", "held", "hops",
+        "length_bytes", "message", "pkey", "ready_ps", "sl", "slid", "tail_ps", "vl",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +90,8 @@ class Packet:
         self.content = content
         self.born_ps = 0
         self.ready_ps = 0
+        self.tail_ps = 0
+        self.epoch = 0
         self.hops = 0
         self.held: Held | None = None
 
@@ -88,3 +105,55 @@ class Packet:
         if self.held is not None:
             self.held.copies += 1
         return other
+
+
+class PacketLine:
+    """Packets that wait in a line: a list of which the foremost ``_gone`` have left.
+
+    It is smaller than a deque, of which each takes more than half a KiB, and a fabric has a line for each
+    flow and port.
+    """
+
+    __slots__ = ("_gone", "_packets")
+
+    def __init__(self) -> None:
+        self._packets: list[Packet | None] = []
+        self._gone = 0
+
+    def append(self, packet: Packet) -> None:
+        """To the end of the line."""
+        self._packets.append(packet)
+
+    def first(self) -> Packet | None:
+        """The foremost; None where there is none."""
+        packets = self._packets
+        gone: cython.Py_ssize_t = self._gone
+        return packets[gone] if gone < len(packets) else None
+
+    def take(self) -> Packet:
+        """The foremost leaves; IndexError where there is none."""
+        packets = self._packets
+        gone: cython.Py_ssize_t = self._gone
+        if gone >= len(packets):
+            raise IndexError("no packet waits")
+        packet: Packet = packets[gone]  # type: ignore[assignment]
+        packets[gone] = None
+        gone += 1
+        if gone == len(packets):
+            packets.clear()
+            gone = 0
+        elif gone >= _FEW and gone * 2 >= len(packets):
+            del packets[:gone]
+            gone = 0
+        self._gone = gone
+        return packet
+
+    def take_all(self) -> list[Packet]:
+        """All leave."""
+        packets = [packet for packet in self._packets if packet is not None]
+        self._packets.clear()
+        self._gone = 0
+        return packets
+
+    def __len__(self) -> int:
+        return len(self._packets) - self._gone

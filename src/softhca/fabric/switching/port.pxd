@@ -1,7 +1,7 @@
 from softhca.fabric.switching.arbitration cimport Arbiter
 from softhca.fabric.switching.credits cimport CreditReceiver, CreditSender
 from softhca.fabric.switching.events cimport EventQueue, Handler
-from softhca.fabric.switching.packet cimport Held, Packet
+from softhca.fabric.switching.packet cimport FlowControl, Held, Packet
 from softhca.fabric.switching.transmit_queues cimport TransmitQueue
 
 
@@ -49,9 +49,9 @@ cdef class Port(Handler):
     cdef public long long _busy_until_ps
     cdef public long long _planned_ps
     cdef public long long _waiting_since_ps
-    cdef public list _blocked_since_ps
-    cdef public list _discards_in_a_row
-    cdef public list _stalled_until_ps
+    cdef public long long _blocked_since_ps[15]
+    cdef int _discards_in_a_row[15]
+    cdef long long _stalled_until_ps[15]
     cdef public bint _resync_planned
 
     cpdef long long transmission_ps(self, long long length_bytes) except? -1
@@ -68,10 +68,10 @@ cdef class Port(Handler):
     cdef object _end_waiting(self, long long now_ps)
     cdef object _head_of_queue_expired(self, int vl, long long since_ps, long long now_ps)
     cdef object _say_count(self, long long now_ps)
-    cdef object _head_arrives(self, Packet packet, long long tail_ps, long long epoch, long long now_ps)
+    cdef object _head_arrives(self, Packet packet, long long now_ps)
     cpdef object freed(self, int vl, int blocks)
     cdef object _flow_control(self, int vl, long long now_ps)
-    cdef object _hear(self, int vl, int sent, int limit, long long epoch, long long now_ps)
+    cdef object _hear(self, FlowControl told, long long now_ps)
 
 
 cpdef object release(Held held)

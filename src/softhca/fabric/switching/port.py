@@ -17,7 +17,7 @@ import cython
 from softhca.fabric.switching.arbitration import DEFAULT_LOW, Arbiter
 from softhca.fabric.switching.credits import CreditReceiver, CreditSender
 from softhca.fabric.switching.events import EventQueue, Handler
-from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, Held, Packet, blocks_of
+from softhca.fabric.switching.packet import DATA_VLS, MANAGEMENT_VL, FlowControl, Held, Packet, blocks_of
 from softhca.fabric.switching.transmit_queues import NEVER_PS, ArrivalOrder, SegmentOrder, TransmitQueue
 
 HEADER_BYTES = 8
@@ -142,9 +142,11 @@ class Port(Handler):
         self._busy_until_ps = 0
         self._planned_ps = _NEVER
         self._waiting_since_ps = _NEVER
-        self._blocked_since_ps = [_NEVER] * DATA_VLS
-        self._discards_in_a_row = [0] * DATA_VLS
-        self._stalled_until_ps = [0] * DATA_VLS
+        never: list[int] = [NEVER_PS] * DATA_VLS
+        zeros: list[int] = [0] * DATA_VLS
+        self._blocked_since_ps = never
+        self._discards_in_a_row = list(zeros)
+        self._stalled_until_ps = zeros
         self._resync_planned = False
 
     # the link
@@ -172,7 +174,8 @@ class Port(Handler):
                     self.discard(packet, "link down")
                 self._active &= ~(1 << vl)
                 self.owner.sent(self, vl, self.events.now_ps)
-        self._blocked_since_ps = [_NEVER] * DATA_VLS
+        never: list[int] = [NEVER_PS] * DATA_VLS
+        self._blocked_since_ps = never
 
     # sending
 
@@ -276,8 +279,9 @@ class Port(Handler):
             self.events.plan(tail_ps, self, _TAIL, packet.held)
             packet.held = None
         delay_ps: cython.longlong = self._propagation_ps
-        self.events.plan(now_ps + delay_ps + self.transmission_ps(_HEADER), self.peer, _HEAD,
-                         (packet, tail_ps + delay_ps, self._epoch))  # fmt: skip
+        packet.tail_ps = tail_ps + delay_ps
+        packet.epoch = self._epoch
+        self.events.plan(now_ps + delay_ps + self.transmission_ps(_HEADER), self.peer, _HEAD, packet)
         self._plan(tail_ps)
         self.owner.sent(self, vl, now_ps)
 
@@ -356,9 +360,9 @@ class Port(Handler):
 
     # receiving
 
-    def _head_arrives(self, packet: Packet, tail_ps: int, epoch: int, now_ps: int) -> None:
+    def _head_arrives(self, packet: Packet, now_ps: int) -> None:
         peer = self.peer
-        if peer is None or not self.up or epoch != peer._epoch:
+        if peer is None or not self.up or packet.epoch != peer._epoch:
             self._has_lost(packet, "link down")  # it was on the link when that failed
             return
         if self.loss and self.random is not None and self.random.random() < self.loss:
@@ -379,7 +383,7 @@ class Port(Handler):
             self.counters.received_data += packet.length_bytes >> 2
             packet.held = Held(self, vl, blocks)
         packet.hops += 1
-        self.owner.arrived(self, packet, now_ps, tail_ps)
+        self.owner.arrived(self, packet, now_ps, packet.tail_ps)
 
     def freed(self, vl: int, blocks: int) -> None:
         """A packet has left the buffer: tell the sender, unless more is soon to be told.
@@ -398,19 +402,21 @@ class Port(Handler):
         """Send a flow control packet: FCTBS and FCCL of a lane."""
         peer = self.peer
         assert peer is not None
-        limit = self.receiver.advertised[vl] = self.receiver.limit(vl)
+        limit: cython.int = self.receiver.advertise(vl)
         time_ps: cython.longlong = now_ps + self._propagation_ps + self.transmission_ps(_FLOW_CONTROL)
         if now_ps < self._busy_until_ps:
             # Counts are of what is wholly on the link: nothing that was sent before may come after them.
             time_ps += self._busy_until_ps - now_ps
-        self.events.plan(time_ps, peer, _CREDITS, (vl, self.credits.sent[vl], limit, self._epoch))
+        told = FlowControl(vl, self.credits.sent[vl], limit, self._epoch)
+        self.events.plan(time_ps, peer, _CREDITS, told)
 
-    def _hear(self, vl: int, sent: int, limit: int, epoch: int, now_ps: int) -> None:
+    def _hear(self, told: FlowControl, now_ps: int) -> None:
         peer = self.peer
-        if peer is None or not self.up or epoch != peer._epoch:
+        if peer is None or not self.up or told.epoch != peer._epoch:
             return
-        self.credits.limit[vl] = limit
-        if self.receiver.hear(vl, sent):
+        vl: cython.int = told.vl
+        self.credits.hear(vl, told.limit)
+        if self.receiver.hear(vl, told.sent):
             self._flow_control(vl, now_ps)
         self._transmit(now_ps)
 
@@ -421,12 +427,11 @@ class Port(Handler):
                 self._planned_ps = _NEVER
             self._transmit(now_ps)
         elif what == _HEAD:
-            self._head_arrives(argument[0], argument[1], argument[2], now_ps)
+            self._head_arrives(argument, now_ps)
         elif what == _TAIL:
             release(argument)
         elif what == _CREDITS:
-            vl, sent, limit, epoch = argument
-            self._hear(vl, sent, limit, epoch, now_ps)
+            self._hear(argument, now_ps)
         elif what == _BLOCKED:
             vl, since_ps = argument
             self._head_of_queue_expired(vl, since_ps, now_ps)
@@ -450,4 +455,4 @@ def connect(a: Port, b: Port, mbps: int) -> None:
     b.link_up()
     for receiver, sender in ((a, b), (b, a)):
         for vl in range(receiver.settings.lanes):
-            sender.credits.limit[vl] = receiver.receiver.advertised[vl] = receiver.receiver.limit(vl)
+            sender.credits.hear(vl, receiver.receiver.advertise(vl))

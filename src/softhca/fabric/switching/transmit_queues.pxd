@@ -1,4 +1,4 @@
-from softhca.fabric.switching.packet cimport Packet
+from softhca.fabric.switching.packet cimport Packet, PacketLine
 
 
 cdef class TransmitQueue:
@@ -12,7 +12,7 @@ cdef class TransmitQueue:
 
 
 cdef class ArrivalOrder(TransmitQueue):
-    cdef object _waiting
+    cdef PacketLine _waiting
 
 
 cdef class SegmentOrder(TransmitQueue):

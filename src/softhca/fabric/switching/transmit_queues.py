@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from softhca.fabric.switching.packet import Packet
+from softhca.fabric.switching.packet import Packet, PacketLine
 
 NEVER_PS = -1
 
@@ -45,7 +45,7 @@ class ArrivalOrder(TransmitQueue):
 
     def __init__(self) -> None:
         TransmitQueue.__init__(self)
-        self._waiting: deque[Packet] = deque()
+        self._waiting = PacketLine()
 
     def push(self, packet: Packet, blocks: int) -> None:
         """`TransmitQueue.push`."""
@@ -54,10 +54,10 @@ class ArrivalOrder(TransmitQueue):
 
     def head(self, now_ps: int) -> Packet | None:
         """`TransmitQueue.head`."""
-        if not self._waiting:
+        first = self._waiting.first()
+        if first is None:
             self.wake_ps = NEVER_PS
             return None
-        first: Packet = self._waiting[0]
         if first.ready_ps > now_ps:
             self.wake_ps = first.ready_ps
             return None
@@ -65,15 +65,13 @@ class ArrivalOrder(TransmitQueue):
 
     def pop(self, now_ps: int, blocks: int) -> None:
         """`TransmitQueue.pop`."""
-        self._waiting.popleft()
+        self._waiting.take()
         self.blocks -= blocks
 
     def drain(self) -> list[Packet]:
         """`TransmitQueue.drain`."""
-        packets = list(self._waiting)
-        self._waiting.clear()
         self.blocks = 0
-        return packets
+        return self._waiting.take_all()
 
 
 class SegmentOrder(TransmitQueue):
