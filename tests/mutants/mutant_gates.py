@@ -194,6 +194,8 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "the greatest sum has a carry"), "hardware/test_hardware_engine.py"),
     (m("gates-race-looks-in-time", "hardware/races.py", "self.looks(enters_first) >= BIND", "self.looks(enters_first) > BIND",
        "who looks in the clock in which the window goes finds it"), "hardware/test_hardware_rmb_compare.py"),
+    (m("gates-proof-of-stale-words", "hardware/claims.py", "word = Mux(write.en & (write.addr == read.addr), write.data, word)", "pass",
+       "memories are proved that forward nothing"), "hardware/test_hardware_proofs.py"),
     (m("gates-proof-of-a-clean-row", "hardware/formal.py", "any_of([~one for one in clean])", "all_of([~one for one in clean])",
        "one row without the key is proof enough of all"), "hardware/test_hardware_rmb_formal.py"),
     (m("gates-proof-excuses-each-write", "hardware/formal.py", "bit_select(manager.rq_write_addr, 1).eq(enters)", "bit_select(manager.rq_write_addr, 1).eq(1)",
