@@ -73,6 +73,23 @@ def test_the_engine_wants_to_be_called_when_memory_is_tried_again(two):
     assert seen == []
 
 
+def test_what_an_arriving_packet_waits_for_is_tried_again_counted_from_its_arrival(two):
+    """Nobody else has told the adapter the time since its last turn."""
+    world, left, qp, right, _ = two
+    adapter = left.node.adapter
+    carried = []
+    world.carrier = lambda sent, target, port_number, data: carried.append((sent, target, port_number, data))
+    post(qp, READ, [left.sge(0, 100)], va=right.va, rkey=right.key.rkey)
+    world.step()
+    world.deliver(*carried.pop())
+    world.step()
+    adapter.set_data_access(False)
+    world.now += MEMORY_RETRY_NS // 2
+    world.deliver(*carried.pop())
+    assert len(adapter.memory_waiters) == 1
+    assert adapter.memory_waiters.next_ns == world.now + MEMORY_RETRY_NS
+
+
 @pytest.mark.parametrize("opcode", [WRITE, SEND, READ, FETCH_ADD])
 @pytest.mark.parametrize("stopped", ["left", "right", "both"])
 def test_every_operation_goes_on_when_the_mode_bit_is_cleared(two, opcode, stopped):

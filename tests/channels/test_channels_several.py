@@ -111,6 +111,18 @@ def test_a_channel_that_fails_leaves_the_others(pair: Pair, later: Later) -> Non
     accepted.close()
 
 
+def test_a_channel_that_has_failed_posts_nothing_when_it_closes(pair: Pair, later: Later) -> None:
+    """Nothing can be on its way that the end would have to wait for."""
+    opened, accepted = another(*pair, later)
+    endpoint = opened._endpoint
+    with endpoint.link.guard:
+        endpoint.fail(ChannelLost("for this test"))
+    posted = endpoint._operation_count
+    opened.close()
+    assert endpoint._operation_count == posted
+    accepted.close()
+
+
 def test_channels_that_nobody_accepts(pair: Pair, later: Later) -> None:
     client, server = pair
     opening = [later(client.open, f"{index}", timeout=LIMIT_S) for index in range(MOST_REQUESTS + 1)]

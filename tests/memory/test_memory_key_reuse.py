@@ -205,3 +205,12 @@ def test_a_stale_key_never_reads_what_came_later():
     assert found.read(0, primitives.address_of(out), 8) == 0
     assert out == secret
     host.close()
+
+
+def test_a_slot_whose_keys_cannot_be_is_given_back():
+    """A window asks for another one; the first does not count as a live key for ever."""
+    table = RegionTable(TranslationTable(16), random.Random(5), 7, 2)
+    windows = WindowTable(table)
+    for number in range(64):  # four rounds of the indices: index 0, whose key could become 0, comes in each
+        windows.deallocate(windows.allocate(number, PD, 1))
+    assert table.sequence.live == 0

@@ -14,6 +14,7 @@ from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
 from mutant_gates import GATES
 from mutant_hardware import HARDWARE
+from mutant_planted import PLANTED
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
 from mutant_storage import STORAGE
@@ -420,6 +421,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *STORAGE,
     *HARDWARE,
     *GATES,
+    *PLANTED,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

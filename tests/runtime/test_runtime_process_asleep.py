@@ -117,7 +117,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(loopback_address):
             finally:
                 os._exit(status)
         os.close(starting)
-        ended, _, _ = select.select([started], [], [], limit_s(20))  # its end closes the child's copy
+        ended, _, _ = select.select([started], [], [], limit_s(10))  # its end closes the child's copy
         os.close(started)
         if not ended:
             os.kill(child, signal.SIGKILL)

@@ -92,8 +92,6 @@ class UnreliableTransmitter(SendEngine):
             self.flow.environment.schedule(self.flow)
 
     def has_work(self) -> bool:
-        if self.window is not None and self.window.turn is self.flow:
-            return True
         return self.condition == _READY
 
     def current(self) -> Request:
