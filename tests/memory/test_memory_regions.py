@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from softhca.machine import primitives
 from softhca.memory.arenas import AddressMap
-from softhca.memory.bits import PAGE_BYTES
+from softhca.memory.bits import PAGE_BYTES, SLOT_PAGES
 from softhca.memory.host import HostMemory
 from softhca.memory.regions import (
     ACCESS_MASK,
@@ -705,3 +705,19 @@ def test_a_word_is_put_where_it_may_and_at_once_where_the_machine_can():
     world.table.deregister(region)
     assert region.put_word(region.va, address(word)) == -errno.EACCES
     assert not any(memory)
+
+
+def test_pages_that_lie_one_behind_the_other_in_two_processes_are_not_one_piece():
+    """The addresses alone would say so."""
+    place = mmap.mmap(-1, 2 * PAGE_BYTES)
+    first = primitives.address_of(place)
+    nobody = (1 << 22) + 1  # more than any process has
+    two = AddressMap()
+    two.attach(0, 1, first)
+    two.attach(1, 1, first + PAGE_BYTES, nobody)
+    table = RegionTable(TranslationTable(16), random.Random(1), 10)
+    region = table.register(two, PD, 0, 2 * PAGE_BYTES, ALL, [0, SLOT_PAGES], 0)
+    there = bytearray(PAGE_BYTES)
+    assert region.read(0, address(there), PAGE_BYTES) == 0
+    assert region.read(PAGE_BYTES, address(there), PAGE_BYTES) == -errno.ESRCH
+    table.deregister(region)

@@ -323,6 +323,7 @@ def test_a_key_that_cannot_be_invalidated_ends_the_receiver_after_the_message(pa
     p.lefts[1].post(wqe.SEND_WITH_INV, inline=b"bye", imm=w.key)  # bound by the other queue pair
     p.run()
     assert statuses(p.lefts[1].sent()) == [0]
+    assert [row["msn"] for row in p.decoded("ba")] == [1]  # it is done, and counts
     assert statuses(p.rights[1].received()) == [cqe.WC_REM_INV_REQ_ERR]
     assert p.rights[1].qp.state == ERR
     assert w.window.valid
