@@ -5,6 +5,7 @@ import ctypes
 import errno
 import json
 import os
+import stat
 
 import pytest
 from runtime_pair import End, join, take
@@ -165,16 +166,19 @@ def test_the_child_finds_an_adapter_whose_address_was_chosen(loopback_address):
     devices.remove("chosen")
 
 
-def inodes(descriptors_of_them):
-    return {os.fstat(fd).st_ino for fd in descriptors_of_them}
-
-
-def own_inodes():
+def socket_inodes(of):
+    """Of the sockets among these descriptors: all epolls and eventfds of a system have one inode."""
     found = set()
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the listing's own
-            found.add(os.fstat(int(name)).st_ino)
+    for fd in of:
+        with contextlib.suppress(OSError):  # that of a listing
+            status = os.fstat(fd)
+            if stat.S_ISSOCK(status.st_mode):
+                found.add(status.st_ino)
     return found
+
+
+def own_sockets():
+    return socket_inodes(map(int, os.listdir("/proc/self/fd")))
 
 
 def test_a_child_that_is_made_while_a_device_closes_does_not_keep_its_address(loopback_address, monkeypatch):
@@ -182,11 +186,12 @@ def test_a_child_that_is_made_while_a_device_closes_does_not_keep_its_address(lo
     devices.add(f"fork0=udp:{loopback_address()}", "embedded")
     driver = registry.open_device("fork0")
     engine = devices.find("fork0").engine
-    sockets = inodes(engine.progress._descriptors)
+    sockets = socket_inodes(engine.progress._descriptors)
+    assert sockets
     stop, kept = engine.progress.close, []
 
     def fork_first():
-        kept.append(in_child(lambda: len(sockets & own_inodes())))
+        kept.append(in_child(lambda: len(sockets & own_sockets())))
         stop()
 
     monkeypatch.setattr(engine.progress, "close", fork_first)

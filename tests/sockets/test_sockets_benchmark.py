@@ -40,9 +40,10 @@ with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
 @pytest.mark.parametrize(("kind", "size"), [("tcp", 65536), ("udp-copy", 65536), ("shm-copy", 64)])
 def test_a_receiver_that_dies_ends_the_measurement(kind: str, size: int, loopback_address) -> None:
     devices = [f"softhca0=udp:{loopback_address()}?same_host={int('shm' in kind)}" for _ in range(2)]
+    path = os.pathsep.join(filter(None, [str(BENCHMARK.parent), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-c", SENDING, str(BENCHMARK), DYING, kind, str(size), devices[1]],
-        env={**os.environ, "SOFTHCA_DEVICES": devices[0]},
+        env={**os.environ, "SOFTHCA_DEVICES": devices[0], "PYTHONPATH": path},
         capture_output=True, text=True, timeout=limit_s(30), check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
@@ -69,7 +70,8 @@ def test_streams_and_datagrams_are_measured_beside_the_kernels() -> None:
     assert found["tcp"]["rate"] > 0
 
 
-def test_ratios_are_of_the_same_round() -> None:
+def test_ratios_are_of_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARK.parent)
     of_rounds = runpy.run_path(str(BENCHMARK))["rows"]
     ours = [{"us": 4.0, "rate": 1.0}, {"us": 40.0, "rate": 10.0}, {"us": 1.0, "rate": 8.0}]
     theirs = [{"us": 2.0, "rate": 4.0}, {"us": 20.0, "rate": 2.0}, {"us": 20.0, "rate": 4.0}]
