@@ -14,6 +14,8 @@ ENTRY = "runtime/process_main.py"
 ENTERED = "runtime/test_runtime_process_main.py"
 
 RUNTIME: tuple[tuple[Mutant, str], ...] = (
+    (m("loop-yields-are-not-measured", LOOP, "            self.back_off.yielded(now, self.now())\n", "",
+       "beside a program that computes each empty poll gives it a whole slice"), "runtime/test_runtime_loop_rules.py"),
     (m("loop-reply-of-a-client-awaited", LOOP, "return _SINGLE if self.polled and not self.attached else _SOME", "return _SINGLE if self.polled else _SOME",
        "an acknowledgement waits for a reply of a client, whose poll is not seen"), RULES),
     (m("loop-hosts-served-before-the-ended-go", LOOP, "            self.clients.dismiss_ended()\n            if self.serve_hosts(now):\n                worked = True\n", "            if self.serve_hosts(now):\n                worked = True\n            self.clients.dismiss_ended()\n",

@@ -1,10 +1,12 @@
 """The order and the bounds of what one turn does: hosts, clients, rings, links, and what is held back."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
 from fake_engine import Bench, FakeEngine
 
+from softhca.driver.poll_back_off import CONTENTION_MEMORY_NS
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, QUICK_REPLIES
 from softhca.runtime.doorbell_batching import EXPECTED, LEFT_NS
 from softhca.runtime.loop import KICK_NS, NEVER, POLLS_AT_ONCE, EngineLoop
@@ -517,6 +519,31 @@ def test_who_finds_nothing_gives_the_processor_away_after_some_looks_and_then_af
     assert rules.loop.poll()
     assert not rules.loop.poll()
     assert rules.only("yield") == ["yield"] * 2, "and begins to count anew"
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_poller_whose_yield_took_long_does_not_yield_for_a_while(monkeypatch, processors):
+    """Who competes for the processor is no peer; on the only one the peer needs it all the same."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    rules = Rules()
+
+    def taken_by_another(took_ns):
+        rules.noted.append("yield")
+        rules.now += took_ns
+
+    rules.loop.yield_processor = lambda: taken_by_another(3_000_000)
+    for _ in range(POLLS_AT_ONCE + 1):
+        rules.loop.poll()
+    assert rules.only("yield") == ["yield"]
+    for _ in range(10):
+        rules.loop.poll()
+    assert rules.only("yield") == ["yield"] * (1 if processors == 2 else 11)
+    rules.now += CONTENTION_MEMORY_NS
+    rules.loop.yield_processor = lambda: taken_by_another(10_000)
+    before = len(rules.only("yield"))
+    for _ in range(3):
+        rules.loop.poll()
+    assert len(rules.only("yield")) == before + 3
 
 
 class Closing(TurnLock):

@@ -26,11 +26,12 @@ is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.driver.poll_back_off import PollBackOff
+from softhca.driver.poll_back_off import CONTENDED_NS, YIELD, PollBackOff
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
@@ -74,7 +75,9 @@ UNSEEN_BATCHING_NS = 5_000
 """How long a doorbell waits for the next one where polls are not seen."""
 
 POLLS_AT_ONCE = 12
-"""After so many empty polls in a row the polling thread yields the processor after each further one."""
+"""After so many empty polls in a row the polling thread yields the processor after each one; not for a
+while after a yield that took long, where there are several processors: who competes for this one is no peer
+and keeps it for milliseconds, and the peer runs on another one meanwhile."""
 
 SINGLE_REQUEST_BYTES = cython.declare(cython.uint, 1024)
 """A single request up to this length, possibly followed by an acknowledgement, is answered before the link is
@@ -90,6 +93,7 @@ RECEIVE_BURSTS = cython.declare(cython.int, 8)
 DRAINED_BURSTS = cython.declare(cython.int, 1024)
 
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
+_YIELD = cython.declare(cython.int, YIELD)
 _NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
 # What `EngineLoop.receive` has found.
@@ -125,7 +129,8 @@ class EngineLoop:
         self.ports = [Transmitter(adapter, link, number) for number, link in enumerate(links, 1)]
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
-        self.back_off = PollBackOff(POLLS_AT_ONCE)
+        alone = len(os.sched_getaffinity(0)) == 1  # whom it waits for can run here alone
+        self.back_off = PollBackOff(POLLS_AT_ONCE, contended_ns=NEVER if alone else CONTENDED_NS)
         self.refusals = RefusalReport()
         self.yield_processor = yield_processor
         self.arrival = Arrival()
@@ -371,8 +376,9 @@ class EngineLoop:
             self.lock.release()
         if worked:
             self.back_off.worked(now)
-        elif self.back_off.missed(now):
+        elif self.back_off.missed(now) == _YIELD:
             self.yield_processor()
+            self.back_off.yielded(now, self.now())
         return worked
 
     def kick(self) -> None:
