@@ -55,6 +55,7 @@ def _crc_address() -> int:
 
 
 _crc = cython.cast(crc_function, cython.cast(cython.ulonglong, _crc_address()))
+_avx = has_avx()
 
 
 class ReceiveMeta:
@@ -192,7 +193,10 @@ def atomic_cas64(a: int, expected: int, new: int) -> int:
 
 def crc32(crc: int, a: int, n: int) -> int:
     if _crc != cython.NULL:
-        return _crc(crc, cython.cast(cython.p_uchar, a), n)
+        crc = _crc(crc, cython.cast(cython.p_uchar, a), n)
+        if _avx:
+            leave_avx()
+        return crc
     return isal_zlib.crc32(PyMemoryView_FromMemory(cython.cast(cython.p_char, a), n, 0x100), crc)
 
 

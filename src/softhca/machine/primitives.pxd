@@ -18,6 +18,22 @@ cdef extern from * nogil:
         unsigned long long* place, unsigned long long* expected, unsigned long long desired,
         bint weak, int success, int failure)
 
+cdef extern from * nogil:
+    """
+    /* ISA-L's CRC leaves the upper halves of vector registers in use (it has no vzeroupper at its end).  Each
+       first SSE instruction after it, and its own first instruction next time, then takes some hundred clocks
+       on processors that keep two states apart. */
+    #if defined(__x86_64__)
+    static inline int softhca_has_avx(void) { return __builtin_cpu_supports("avx") != 0; }
+    static inline void softhca_leave_avx(void) { __asm__ volatile("vzeroupper"); }
+    #else
+    static inline int softhca_has_avx(void) { return 0; }
+    static inline void softhca_leave_avx(void) { }
+    #endif
+    """
+    bint has_avx "softhca_has_avx"()
+    void leave_avx "softhca_leave_avx"()
+
 cdef extern from "<endian.h>" nogil:
     unsigned long long be64toh(unsigned long long value)
     unsigned int be32toh(unsigned int value)
@@ -86,6 +102,7 @@ ctypedef unsigned long long receive_control_words[16]
 ctypedef unsigned long long name_words[4]
 
 cdef crc_function _crc
+cdef bint _avx
 
 cdef class ReceiveMeta:
     cdef public unsigned int segment
