@@ -3,7 +3,9 @@
 import pytest
 
 from softhca.queues import cqe, wqe
+from softhca.transport.environment import DEFAULT_READ_SLICE_BYTES
 from softhca.transport.states import ERR, RC
+from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, DestinationWindow
 
 PATTERN = bytes(i * 7 % 251 for i in range(1 << 20))
 
@@ -305,6 +307,19 @@ def test_a_read_of_the_slice_size_is_one_request(pair):
     p.run()
     assert local.data == remote.data
     assert [row["length"] for row in p.decoded("ab")] == [131_072]
+
+
+@pytest.mark.parametrize("pmtu", [512, 1024, 4096])
+def test_a_usual_window_lets_two_slices_of_a_long_read_be_under_way(pair, pmtu):
+    """With one alone the responder would have nothing to do while its answer travels."""
+    window = DestinationWindow(DEFAULT_MAXIMUM_BYTES, DEFAULT_MAXIMUM_BYTES)
+    p = pair(pmtu=pmtu, slice_bytes=DEFAULT_READ_SLICE_BYTES, window=window)
+    remote, local = p.right.region(1 << 20, fill=PATTERN[: 1 << 20]), p.left.region(1 << 20)
+    p.left.post(wqe.RDMA_READ, [local.sge()], remote=remote)
+    p.run()
+    assert local.data == remote.data
+    answered = [row["way"] for row in p.decoded()].index("ba")
+    assert [row["length"] for row in p.decoded()[:answered]] == [DEFAULT_READ_SLICE_BYTES] * 2
 
 
 def test_read_responses_are_first_middle_last_and_only(pair):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from softhca.transport.window import DestinationWindow
     from softhca.wire.route import Route
 
-DEFAULT_READ_SLICE_BYTES = 128 * 1024
+DEFAULT_READ_SLICE_BYTES = 29 * 4096  # two, with headers, fit into a window of four bursts (MTU ≥ 512)
 
 # How soon memory that was held is tried again: well within the shortest usual time-out (timeout 8 is 2 ms)
 MEMORY_RETRY_NS = 200_000
