@@ -107,6 +107,25 @@ def test_a_resolution_costs_until_it_is_answered_or_given_up():
     assert scene.connections() == [0, 1]
 
 
+@pytest.mark.parametrize("kind", [CM_REQUEST, CM_SIDR_REQUEST])
+def test_requests_that_have_ended_cost_a_host_nothing_that_has_not_heard_of_them(kind):
+    """Else strangers that ask and ask would use up what it may have."""
+    scene = Scene()
+    scene.channels[1].destroy(scene.listener)
+    scene.channels[1].listen(SERVICE, backlog=3)
+    for number in range(10):
+        if kind == CM_REQUEST:
+            asked = scene.channels[0].connect(SERVICE, scene.path(), queue_pair(number))
+        else:
+            asked = scene.channels[0].resolve(SERVICE, scene.path())
+        scene.network.elapse(MS)
+    assert scene.connections() == [10, 1 + 3]
+    if kind == CM_REQUEST:
+        scene.channels[0].destroy(asked)
+        scene.network.elapse(MS)
+        assert scene.connections() == [9, 1 + 2]
+
+
 def test_a_host_has_as_many_connections_as_it_can_afford():
     scene = Scene()
     room = scene.base[0] + 2 * CONNECTION_BYTES

@@ -1,6 +1,7 @@
 """Identifiers over a connection manager that a test plays: what requests must say, what answers promise."""
 
 import errno
+import select
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -59,7 +60,7 @@ class Device:
     alive = True
     lost = False
     name = "told0"
-    events = SimpleNamespace(waits=True, unwatch=lambda at_end: None)
+    events = SimpleNamespace(waits=True, watch=lambda at_end: None, unwatch=lambda at_end: None)
 
     def query_device(self):
         return LIMITS
@@ -480,6 +481,57 @@ def test_who_stops_listening_lets_go_of_requests_that_nobody_has_got(make, devic
     assert late() is None
     child.close()
     assert channel.sent[-1] == ("destroy", (7,), {})
+
+
+def ended(number):
+    return replace(request(number, kind=cm.CM_REJECTED), listener=0, status=3)
+
+
+@pytest.mark.parametrize("kind", [cm.CM_REQUEST, cm.CM_SIDR_REQUEST])
+def test_requests_that_have_given_way_before_anybody_heard_of_them_are_no_events(make, device, kind):
+    """However many come: what waits for the program is as much as waits at the adapter."""
+    found = listener(make, UDP if kind == cm.CM_SIDR_REQUEST else TCP)
+    channel, port = found.channel, ports.port_of(device, 1)
+    descriptor = channel.fileno()
+    service = service_id(found.space, PORT)
+    for number in range(1_000, 4_000):
+        device.channel.queue_event(replace(request(number, kind=kind), service_id=service))
+        if number >= 1_002:
+            device.channel.queue_event(ended(number - 2))
+    assert len(channel._notices) == 2
+    assert not port._unclaimed
+    assert len(port._receivers) == 1 + 2
+    commands = len(device.channel.sent)
+    assert [channel.next_event(0).kind for _ in range(2)] == [events.CONNECT_REQUEST] * 2
+    assert channel.next_event(0) is None
+    assert select.select([descriptor], [], [], 0)[0] == []
+    assert len(device.channel.sent) == commands  # nothing is said of what the adapter has forgotten
+
+
+def test_the_descriptor_is_not_ready_for_a_request_that_was_taken_back(make, device):
+    found = listener(make)
+    descriptor = found.channel.fileno()
+    device.channel.queue_event(request())
+    assert select.select([descriptor], [], [], 0)[0] == [descriptor]
+    device.channel.queue_event(ended(7))
+    assert select.select([descriptor], [], [], 0)[0] == []
+    assert found.channel.next_event(0) is None
+
+
+def test_an_end_that_comes_while_the_identifier_is_being_made_is_its_own(make, device, monkeypatch):
+    found = listener(make)
+    device.channel.queue_event(request())
+    adopt = Identifier.adopt
+
+    def adopted(self, *arguments):
+        device.channel.queue_event(ended(7))
+        adopt(self, *arguments)
+
+    monkeypatch.setattr(Identifier, "adopt", adopted)
+    asked = found.channel.next_event(0)
+    assert asked.kind == events.CONNECT_REQUEST
+    told = found.channel.next_event(0)
+    assert (told.kind, told.identifier, told.status) == (events.REJECTED, asked.identifier, 3)
 
 
 def test_what_comes_of_those_that_have_ended_is_not_kept(make, device):

@@ -90,3 +90,17 @@ def test_a_port_that_is_full_takes_no_question(network, monkeypatch):
     assert network.programs[1].kinds == [e.SIDR_REQUEST] * 2
     network.managers[1].receive(m.encode(REQUEST.changed(local_comm_id=3), 1), network.address(0), 0)
     assert network.managers[1].counters["drops_full"] == 3
+
+
+def test_a_request_that_gives_way_to_later_ones_is_forgotten_and_its_owner_told(network):
+    network.listen(backlog=2)
+    sources = [network.address(0), from_other(network.address(0))]
+    for number in range(1, 6):
+        asked(network, number, sources[number % 2])
+    manager, events = network.managers[1], network.programs[1].events
+    requests = [event.number for event in events if event.kind == e.SIDR_REQUEST]
+    ended = [(event.number, event.status) for event in events if event.kind == e.REJECTED]
+    assert ended == [(number, m.REJ_NO_RESOURCES) for number in requests[:3]]
+    assert [manager.has(number) for number in requests] == [False] * 3 + [True] * 2
+    asked(network, 1, sources[1])  # it is as new
+    assert network.programs[1].kinds[-2:] == [e.SIDR_REQUEST, e.REJECTED]

@@ -14,6 +14,7 @@ INSTANCES = "adapter/connection_instances.py"
 COMMANDS = "adapter/connection_commands.py"
 PORT = "adapter/connection_manager.py"
 CONNECTING = "driver/rdmacm/connecting.py"
+LISTENING = "driver/rdmacm/listening.py"
 TEST_SIDR = "management/test_management_cm_resolutions.py"
 TEST_ENDS = "management/test_management_cm_ends.py"
 TEST_INSTANCES = "adapter/test_adapter_connection_instances.py"
@@ -32,6 +33,18 @@ CONNECTIONS: tuple[tuple[Mutant, str], ...] = (
        "a flood of requests for datagram services fills the memory"), TEST_SIDR),
     (m("cm-request-that-gave-way-is-known", CM, "                self._forget_peer(oldest)\n", "",
        "who had to give way is not heard when it asks again"), TEST_ENDS),
+    (m("cm-displaced-request-stays", CM, "                self._forget(oldest)\n", "",
+       "a flood of requests fills the tables, though each gives way to the next"), TEST_ENDS),
+    (m("cm-request-taken-back-stays", CM, "            if event == states.REJ:  # the peer has given up what nobody may have heard of yet\n                self._forget(connection)\n", "",
+       "peers that ask and take back fill the tables of a program that takes no events"), TEST_PORT),
+    (m("sidr-displaced-without-a-word", CM, "                self._resolutions.displace(oldest)", "                self._resolutions.forget(oldest)",
+       "a host pays for requests for datagram services that are over, until it may have no more"), TEST_PORT),
+    (m("cm-what-is-over-is-paid-for", PORT, "            self.remove(event.number)  # with this event it is over", "            pass",
+       "strangers use up what a host may have"), TEST_PORT),
+    (m("rdmacm-keeps-what-gave-way", LISTENING, "            self._owner.take_back(notice)\n", "            pass\n",
+       "a flood of requests fills the memory of a program that takes no events"), TEST_RDMACM),
+    (m("rdmacm-loses-an-early-end", LISTENING, "            port.keep(event.id, event)  # its identifier is being made", "            pass",
+       "an identifier is not told that its peer has given up meanwhile"), TEST_RDMACM),
     (m("cm-stale-before-it-was-established", CM, "        if connection.state == states.ESTABLISHED:\n            message = endings.disconnect(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))\n            self._command(connection, states.DISCONNECT,", "        if connection.state in (states.ESTABLISHED, states.REP_SENT):\n            message = endings.disconnect(connection, m.Dreq, bytes(m.Dreq.PRIVATE_BYTES))\n            self._command(connection, states.DISCONNECT,",
        "what was never established is disconnected"), TEST_ENDS),
     (m("cm-silent-about-what-is-over", CM, "            if isinstance(known, Connection) and known.state != states.CLOSED:", "            if isinstance(known, Connection):",

@@ -452,6 +452,49 @@ static void case_untaken(void)
     }
 }
 
+/* All that has come to this program's listeners until now is an event, if it is one at all. */
+static void settle(int marks, uint16_t port)
+{
+    uint32_t active = routed(marks, TCP, port);
+    struct ucma_event event;
+    CHECK(!connect_to(marks, active, "", 0, 1));
+    event = expect(marks, UCMA_CONNECT_REQUEST, 2);
+    CHECK(!reject(marks, event.id, "") && !destroy(marks, event.id, NULL));
+    expect(marks, UCMA_REJECTED, 1);
+    CHECK(!destroy(marks, active, NULL));
+}
+
+/* Requests that have given way to later ones, or whose peers have taken them back, before the program has taken
+   the event, are none any more. */
+static void case_displaced(void)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        int fd = open_file(0), marks = open_file(0), asking = open_file(0);
+        uint16_t space = kind ? UDP : TCP, port, marked;
+        uint32_t spare, listener = create(fd, 3, space), mark, last = 0, left = 2;
+        marked = ends(marks, TCP, &spare, &mark);
+        CHECK(!bind_to(fd, listener, "0.0.0.0", 0));
+        port = port_of(fd, listener);
+        CHECK(!number(fd, UCMA_LISTEN, listener, 2));
+        for (int i = 0; i < 40; i++) {
+            last = routed(asking, space, port);
+            CHECK(!connect_to(asking, last, "", 0, 1));
+        }
+        settle(marks, marked);
+        if (space == TCP) {
+            CHECK(!destroy(asking, last, NULL));
+            settle(marks, marked);
+            left = 1;
+        }
+        while (left--) {
+            CHECK(readable(fd));
+            CHECK(!destroy(fd, expect(fd, UCMA_CONNECT_REQUEST, 3).id, NULL));
+        }
+        CHECK(!readable(fd));
+        CHECK(!close(fd) && !close(marks) && !close(asking));
+    }
+}
+
 static void case_timewait(void)
 {
     int fd = open_file(0);
@@ -860,7 +903,7 @@ int main(int count, char **words)
                  {"descriptors", case_descriptors}, {"garbage", case_garbage},
                  {"connections", case_connections}, {"refused", case_refused}, {"datagrams", case_datagrams},
                  {"families", case_families},
-                 {"timewait", case_timewait}, {"untaken", case_untaken},
+                 {"timewait", case_timewait}, {"untaken", case_untaken}, {"displaced", case_displaced},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},
                  {"closing", case_closing}, {"storm", case_storm}};
     address = count > 2 ? words[2] : "127.0.0.1";

@@ -21,9 +21,7 @@ from softhca.management.cm import messages as m
 from softhca.management.cm.elements import (
     NEVER_NS,
     REQUEST,
-    SIDR_REPLY,
     SIDR_REQUEST,
-    UNREACHABLE,
     Connection,
     Event,
     end_of,
@@ -199,8 +197,8 @@ class HostConnections:
         if self.waiting or not self._put(entry):
             self.waiting.append(entry)
             self.connections.arm()
-        if event.kind in (SIDR_REPLY, UNREACHABLE) and not self.connections.manager.has(event.number):
-            self.remove(event.number)
+        if not self.connections.manager.has(event.number):
+            self.remove(event.number)  # with this event it is over
         return True
 
     def flush(self) -> None:

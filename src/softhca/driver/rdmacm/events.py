@@ -10,6 +10,7 @@ there are more, or a descriptor is asked for, a thread of each device waits in t
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 import time
@@ -148,6 +149,12 @@ class EventChannel:
             device.wake_waiters()
         if self.on_post is not None:
             self.on_post()
+
+    def take_back(self, identifier: Identifier, notice: Notice) -> None:
+        """Take back one thing that is queued of ``identifier``, if it still is."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._notices.remove((identifier, notice))
+            self._settle()
 
     def withdraw(self, identifier: Identifier) -> list[Notice]:
         """Take back all that is queued of ``identifier``."""

@@ -242,6 +242,11 @@ class Identifier:
         with self._moving:
             self.channel.post(self, notice, here)
 
+    def take_back(self, notice: Notice) -> None:
+        """What was queued by `post` is no more, if the program has not taken it."""
+        with self._moving:
+            self.channel.take_back(self, notice)
+
     def migrate(self, channel: EventChannel) -> None:
         """Give further events, and those that wait, to another channel.  EBADF where that is closed."""
         with self.lock:

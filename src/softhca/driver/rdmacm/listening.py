@@ -11,7 +11,7 @@ from softhca.driver.connections import CM_SIDR_REQUEST, CmEvent
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
-from softhca.driver.rdmacm.events import IdentifierEvent
+from softhca.driver.rdmacm.events import IdentifierEvent, Notice
 from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.driver.rdmacm.ports import CmPort, Taker, port_of
 from softhca.driver.rdmacm.routes import index_of
@@ -103,7 +103,17 @@ class Listener:
     def on_request(self, place: LocalPort, port: CmPort, event: CmEvent) -> None:
         """A request has come to one of its ports."""
         self._waiting[event.id] = port
-        self._owner.post(partial(self._take, place, port, event), here=False)
+        notice = partial(self._take, place, port, event)
+        port.register(event.id, partial(self._on_end, port, notice))
+        self._owner.post(notice, here=False)
+
+    def _on_end(self, port: CmPort, notice: Notice, event: CmEvent) -> None:
+        """A request has ended, displaced by later ones or taken back, before the program has heard of it."""
+        if self._waiting.pop(event.id, None) is None:
+            port.keep(event.id, event)  # its identifier is being made
+        else:
+            port.forget(event.id)
+            self._owner.take_back(notice)
 
     def _take(self, place: LocalPort, port: CmPort, event: CmEvent) -> IdentifierEvent | None:
         """A request as an event with a new identifier; None where it is none for this listener."""
@@ -113,6 +123,7 @@ class Listener:
         header = _header(event)
         known = header is not None and self.is_for(header, place)
         if header is None or not known or (place.is_native and index_of(place, event.pkey) < 0):
+            port.forget(event.id)
             with contextlib.suppress(DriverError):  # it may have ended meanwhile
                 if event.kind == CM_SIDR_REQUEST:
                     port.channel.answer(event.id, SIDR_NOT_SUPPORTED)

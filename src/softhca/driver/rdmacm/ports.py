@@ -65,6 +65,13 @@ class CmPort:
             for event in self._unclaimed.pop(number, ()):
                 receiver(event)
 
+    def keep(self, number: int, event: CmEvent) -> None:
+        """Keep an event for who registers next for a connection or listener; nobody is its receiver now."""
+        with self._lock:
+            self._receivers.pop(number, None)
+            if len(self._unclaimed) < _MOST_UNCLAIMED:
+                self._unclaimed.setdefault(number, []).append(event)
+
     def listen(self, service_id: int, backlog: int, taker: Taker) -> None:
         """Have ``taker`` take requests for a service ID, until `stop`.  Where others do that already, from
         all of whom requests tell it, they share the adapter's listener.  DriverError as `CmChannel.listen`.
@@ -125,8 +132,8 @@ class CmPort:
                 receiver = self._receivers.get(number)
                 if receiver is not None:
                     receiver(event)
-                elif len(self._unclaimed) < _MOST_UNCLAIMED:
-                    self._unclaimed.setdefault(number, []).append(event)
+                else:
+                    self.keep(number, event)
 
     def _next(self) -> CmEvent | None:
         """The next event, if one is there; none of a device that is being closed."""

@@ -374,19 +374,20 @@ class ConnectionManager:
             self._make_room(listener)
 
     def _make_room(self, listener: Listener) -> None:
-        """Where too many requests wait, the one that has waited longest gives way: its owner is told, and
-        the peer asks again.
+        """Where too many requests wait, the one that has waited longest gives way: it is forgotten, its
+        owner is told, and the peer asks again.
         """
         while len(listener.waiting) > listener.backlog:
             number = next(iter(listener.waiting))
             oldest = self._tables.find(number)
             self.counters["drops_full"] += 1
             if isinstance(oldest, Resolution):
-                self._resolutions.forget(oldest)
+                self._resolutions.displace(oldest)
             elif isinstance(oldest, Connection):
                 self._tables.answered(oldest)
                 self._forget_peer(oldest)
                 oldest.state = states.CLOSED
+                self._forget(oldest)
                 self._report(oldest, REJECTED, m.REJ_NO_RESOURCES, None)
 
     def _end_stale(self, connection: Connection, now: int) -> None:
@@ -520,6 +521,8 @@ class ConnectionManager:
             self._paths.end(connection, now)
         if before == states.REQ_RCVD != connection.state:
             self._tables.answered(connection)
+            if event == states.REJ:  # the peer has given up what nobody may have heard of yet
+                self._forget(connection)
         for action in row[1]:
             self._act(connection, before, event, action, now, message)
         if connection.state == states.ESTABLISHED != before:

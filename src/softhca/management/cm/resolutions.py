@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from softhca.management.cm import messages as m
 from softhca.management.cm.elements import (
+    REJECTED,
     SIDR_REPLY,
     SIDR_REQUEST,
     UNREACHABLE,
@@ -87,6 +88,10 @@ class Resolutions:
             self.answer(resolution.owner, resolution.number, m.SidrRep(status=m.SIDR_REJECTED))
         else:
             self.forget(resolution)
+
+    def displace(self, resolution: Resolution) -> None:
+        """A peer's request gives way to later ones: its owner is told that it is over."""
+        self._end(resolution, REJECTED, m.REJ_NO_RESOURCES, None)
 
     def known(self, request: m.SidrReq, source: Address) -> bool:
         """Whether a request's owner thinks about it already."""

@@ -169,6 +169,8 @@ void file_post(struct file *file, struct event *event);
 /* The events of an identifier (of a group of it) are another file's from now on, nobody's where that is NULL;
    how many those were. */
 void file_move(struct file *from, struct file *to, struct identifier *owner, struct group *group);
+/* An event that waits is none any more. */
+void file_drop(struct file *file, struct event *event);
 
 /* Devices */
 int devices_any(void);

@@ -521,6 +521,16 @@ static const struct {
     [SOFTHCA_CM_TIMEWAIT_OVER] = {CM_OVER, UCMA_TIMEWAIT_EXIT},
 };
 
+/* A request has ended, displaced by later ones or taken back, before the program has heard of it.  The adapter has
+   forgotten it. */
+static void request_ended(struct identifier *id)
+{
+    file_drop(id->file, id->request);
+    id->request = NULL;
+    id->port = NULL;
+    identifier_free(id);
+}
+
 void cm_entry(struct port *port, const struct softhca_cm_header *entry, const uint8_t *data)
 {
     struct identifier *id;
@@ -534,6 +544,10 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
     id = owner_of(port, entry->id);
     if (!id || entry->kind >= sizeof meanings / sizeof *meanings || !meanings[entry->kind].event)
         return;
+    if (entry->kind == SOFTHCA_CM_REJECTED && id->request) {
+        request_ended(id);
+        return;
+    }
     input = meanings[entry->kind].input;
     if (entry->kind == SOFTHCA_CM_SIDR_REPLY && entry->status)
         input = CM_REFUSAL;

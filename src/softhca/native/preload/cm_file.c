@@ -207,10 +207,18 @@ void file_post(struct file *file, struct event *event)
     }
 }
 
+/* Take the byte back where no event waits any more.  Where it is not there a reader has taken it, and finds out by
+   itself. */
+static void settle(struct file *file)
+{
+    char token;
+    if (!file->first && file->token && recv(file->inner, &token, 1, MSG_DONTWAIT) == 1)
+        file->token = 0;
+}
+
 void file_move(struct file *from, struct file *to, struct identifier *owner, struct group *group)
 {
     struct event **each = &from->first, *event;
-    char token;
     while ((event = *each)) {
         if (event->owner != owner || (group && event->group != group)) {
             each = &event->next;
@@ -231,9 +239,21 @@ void file_move(struct file *from, struct file *to, struct identifier *owner, str
         }
     }
     from->last = each;
-    /* Where the byte is not there a reader has taken it, and finds out by itself. */
-    if (!from->first && from->token && recv(from->inner, &token, 1, MSG_DONTWAIT) == 1)
-        from->token = 0;
+    settle(from);
+}
+
+void file_drop(struct file *file, struct event *event)
+{
+    struct event **each = &file->first;
+    while (*each && *each != event)
+        each = &(*each)->next;
+    if (!*each)
+        return;
+    *each = event->next;
+    if (file->last == &event->next)
+        file->last = each;
+    free(event);
+    settle(file);
 }
 
 /* Whether `file` still is this open descriptor's. */
