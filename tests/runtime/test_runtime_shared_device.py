@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from runtime_programs import Program
@@ -270,3 +271,21 @@ def test_the_last_of_one_process_does_not_end_what_another_one_has_just_found(de
     process.release(control)
     assert process.pid == 0
     assert listening_name.connections(process.path) == 0
+
+
+@pytest.mark.parametrize("descriptors", ["", "none left"])
+def test_the_name_of_an_adapter_is_free_when_its_addresses_are(device, monkeypatch, descriptors):
+    """Else who finds it free finds the addresses taken, which is no error that passes."""
+    made = devices.Device(parse_one(f"app={device}"))
+    driver = made.open()
+    assert not free(device)
+    links, seen = made.engine.links, []
+    links.insert(0, SimpleNamespace(close=lambda: seen.append(free(device))))
+    if descriptors:
+        def dup(self):
+            raise OSError(errno.EMFILE, "too many open files")
+
+        monkeypatch.setattr(socket.socket, "dup", dup)
+    driver.close()
+    assert seen == [bool(descriptors)]
+    assert free(device)

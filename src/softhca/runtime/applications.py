@@ -316,6 +316,13 @@ class Applications:
         memory.close()
         application.memory = application.wake_socket = None
 
+    def hold_name(self) -> socket.socket | None:
+        """Something to close that keeps the name, at which nobody is served any more, beyond the end of this;
+        None where that has come, or there is no descriptor for it."""
+        with contextlib.suppress(OSError):
+            return None if self._listener is None else self._listener.hold()
+        return None
+
     def _close_descriptors(self) -> None:
         """Close what is no application's."""
         self._epoll.close()

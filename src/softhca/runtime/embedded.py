@@ -173,17 +173,24 @@ class EmbeddedAdapter:
         with self._coming_and_going:
             if self._ended:
                 return
-            with self.loop.lock:
-                self._close_clients()
-                self.loop.send_rest()
-                self._closed = self.loop.dead = True
-                if self.same_host is not None:
-                    self.same_host.close()
-            self.progress.close()
-            with self.loop.lock:  # no fork in between: the child would keep what is closed here
-                for link in self.links:
-                    link.close()
-                fork.unwatch(self)
+            held = None
+            try:
+                with self.loop.lock:
+                    if self.clients is not None:  # who finds the name free takes the addresses
+                        held = self.clients.hold_name()
+                    self._close_clients()
+                    self.loop.send_rest()
+                    self._closed = self.loop.dead = True
+                    if self.same_host is not None:
+                        self.same_host.close()
+                self.progress.close()
+                with self.loop.lock:  # no fork in between: the child would keep what is closed here
+                    for link in self.links:
+                        link.close()
+                    fork.unwatch(self)
+            finally:
+                if held is not None:
+                    held.close()
             self._ended = True
 
     # fork.ForkAware

@@ -89,6 +89,10 @@ class Listener:
         finally:
             self._keep_spare()
 
+    def hold(self) -> socket.socket:
+        """The socket once more: its name is taken until this is closed, too.  OSError EMFILE, ENFILE."""
+        return self._listener.dup()
+
     def close(self) -> None:
         """Stop listening; a path in the file system is removed."""
         self._listener.close()
