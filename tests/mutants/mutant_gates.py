@@ -214,5 +214,7 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "what changes and changes back in one step stays changed"), "hardware/test_hardware_quick_simulator.py"),
     (m("gates-quick-simulator-for-all", "hardware/quick_simulator.py", "    finally:\n        _pyrtl._PythonEmitter = _PLAIN\n", "    finally:\n        pass\n",
        "Amaranth's own simulator is another one from then on"), "hardware/test_hardware_quick_simulator.py"),
+    (m("host-reads-completions-of-before", "hardware/message_host.py", "1 - (self._seen >> LOG_ENTRIES & 1)", "1",
+       "completions of the first round of the ring come again in each later one"), "hardware/test_hardware_message_host.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""
