@@ -64,6 +64,8 @@ LENT_VARIABLES = re.compile(r"PIP_|SSL_CERT_|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(
 HANDLERS = Path("/proc/sys/fs/binfmt_misc")
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 EMULATORS = {"arm64": "aarch64", "amd64": "x86_64"}
+LENT_AND_ABSENT = re.compile(r"WARNING: Location '\S+' is ignored")
+"""What pip says of places that its lent settings name."""
 DOTS = re.compile(r"[.sx]+ *\[")
 PROGRESS = re.compile(r"\[ *\d+/")
 Done = subprocess.CompletedProcess[str]
@@ -172,7 +174,7 @@ class Bare:
         done = self._chroot(words, place.parent, **heard)
         lines = [line for line in done.stdout.splitlines() if line.strip() and not DOTS.match(line)]
         for line in lines if done.returncode == 0 and "demo" in command else lines[-25:]:
-            if not PROGRESS.match(line):
+            if not PROGRESS.match(line) and not LENT_AND_ABSENT.match(line):
                 self.say(f"    {line}")
         self.say(f"    status {done.returncode}, {time.monotonic() - began:.0f} s")
         self.failed |= done.returncode != 0

@@ -60,6 +60,7 @@ def test_each_command_is_logged_with_its_status_and_without_dots(
     log: list[str] = []
     trial = bare.Bare(tmp_path, "amd64", log)
     said = "[ 1/106]    2 s  softhca.wire.psn\n..s.. [ 50%]\n\n7 passed\n"
+    said += "WARNING: Location 'file:///some/cython/' is ignored: it is neither a file nor a directory.\n"
     for status in (0, 3):
         done = bare.Done([], status, said)
         monkeypatch.setattr(trial, "_chroot", lambda *words, done=done, **how: done)
