@@ -35,6 +35,10 @@ PROGRAMS = "sockets/test_sockets_programs.py"
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("sockets-other-loops-are-served", STREAM_SOCKET, "loop is not None and not isinstance(loop, asyncio.BaseEventLoop)", "False",
        "a client waits for a server of uvloop for ever"), PROGRAMS),
+    (m("sockets-no-linger-is-an-end", "sockets/stream.py", "                elif abruptly or self._state.own.available:", "                elif self._state.own.available:",
+       "who closes abruptly is taken for one who has said all"), "sockets/test_sockets_stream.py"),
+    (m("sockets-relay-ends-for-a-reset", "sockets/relay.py", "            self._was_reset = error.errno == errno.ECONNRESET", "            pass",
+       "a program that has detached its descriptor takes what is cut off for whole"), "sockets/test_sockets_stream.py"),
     (m("sockets-carried-without-names", "sockets/carried.py", "    _carried[relay.inode] = found\n", "",
        "a socket of TLS has no names: FTP over TLS fails"), PROGRAMS),
     (m("sockets-early-numbers-sleep", STREAM_SOCKET, "        if shown:  # the", "        if False:  # the",

@@ -8,6 +8,7 @@ import gc
 import os
 import select
 import socket as kernel
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -496,6 +497,63 @@ def test_files_and_duplicates(connected: Connect, tmp_path: object) -> None:
         thread.start()
         assert read(other, 200_000) == pattern(200_000)[:200_000]
         thread.join()
+
+
+def _resets(one: sockets.socket) -> None:
+    one.setsockopt(kernel.SOL_SOCKET, kernel.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+
+def test_a_close_without_lingering_is_a_reset(connected: Connect) -> None:
+    """As TCP's is, whether there are unread data or not."""
+    one, other = connected()
+    one.sendall(b"x")
+    assert other.recv(1) == b"x"
+    _resets(one)
+    with pytest.raises(ConnectionResetError):
+        other.recv(1)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_reset_is_one_at_a_descriptor_that_was_detached(connected: Connect, waits: bool) -> None:
+    """Whether a thread waits in a read then or reads later; what was sent before is read before."""
+    one, other = connected()
+    number = other.detach()
+    os.set_blocking(number, True)
+    one.sendall(b"last words")
+    assert os.read(number, 100) == b"last words"
+    ended: list[object] = []
+
+    def read() -> None:
+        try:
+            ended.append(os.read(number, 1))
+        except OSError as error:
+            ended.append(error.errno)
+
+    if waits:
+        reader = threading.Thread(target=read)
+        reader.start()
+        _resets(one)
+        reader.join()
+    else:
+        _resets(one)
+        assert select.select([number], [], [], limit_s(20))[0]
+        read()
+    os.close(number)
+    assert ended == [errno.ECONNRESET]
+
+
+def test_a_reset_of_a_descriptor_that_has_another_number_is_an_end(connected: Connect) -> None:
+    one, other = connected()
+    number = other.detach()
+    os.set_blocking(number, True)
+    moved = os.dup(number)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), number)
+    _resets(one)
+    assert os.read(moved, 1) == b""
+    os.close(moved)
+    os.close(number)
 
 
 def test_names_are_those_of_the_tcp_connection(connected: Connect) -> None:

@@ -1,12 +1,14 @@
 """What a program gets that takes the descriptor of a connection away from its socket (`socket.detach`): a
 descriptor that can be read and written, whose bytes two threads carry to and from the stream.
 
-So programs that use ``os.read`` and ``os.write``, or TLS in the descriptor, work, at the price of copies.
+So programs that use ``os.read`` and ``os.write``, or TLS in the descriptor, work, at the price of copies.  An
+end is an end, and a reset is one: ECONNRESET where the descriptor still has its number, else an end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -28,6 +30,8 @@ class Relay:
         self._stream = stream
         self._ended = ended
         self._open = 2
+        self._was_reset = False
+        self._number = fd
         self._lock = threading.Lock()
         self._program, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._program.setblocking(os.get_blocking(fd))
@@ -50,27 +54,43 @@ class Relay:
 
     def _carry_up(self) -> None:
         with contextlib.suppress(OSError):
-            while data := self._own.recv(_CHUNK_BYTES):
+            while (data := self._own.recv(_CHUNK_BYTES)) and not self._was_reset:
                 self._stream.send([memoryview(data)], None, True)
-        with contextlib.suppress(OSError):
-            self._stream.shutdown(reading=False, writing=True)
-        with contextlib.suppress(OSError):
-            self._own.shutdown(socket.SHUT_RD)  # who writes on gets EPIPE, and does not wait
+        if not self._was_reset:
+            with contextlib.suppress(OSError):
+                self._stream.shutdown(reading=False, writing=True)
+            with contextlib.suppress(OSError):
+                self._own.shutdown(socket.SHUT_RD)  # who writes on gets EPIPE, and does not wait
         self._one_ended()
 
     def _carry_down(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while data := self._stream.receive_bytes(_CHUNK_BYTES):
                 self._own.sendall(data)
-        with contextlib.suppress(OSError):
-            self._own.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self._was_reset = error.errno == errno.ECONNRESET
+        if not (self._was_reset and self._leave_unread()):
+            self._was_reset = False
+            with contextlib.suppress(OSError):
+                self._own.shutdown(socket.SHUT_WR)
         self._one_ended()
+
+    def _leave_unread(self) -> bool:
+        """Put a byte that nobody will read into the own end: so its close is a reset for the program's end
+        (unix(7)).  False where the number is no longer that end's, or takes no more.
+        """
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._number)) as program:
+            if os.fstat(program.fileno()).st_ino == self.inode:
+                return program.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) == 1
+        return False
 
     def _one_ended(self) -> None:
         with self._lock:
             self._open -= 1
             last = not self._open
         if last:
+            if self._was_reset:
+                self._leave_unread()  # the first one has ended a wait of the other direction
             self._own.close()
             HUB.relays.discard(self)
             self._ended()

@@ -598,9 +598,9 @@ class Stream:
         """Whether all that was sent has arrived."""
         return not self.sender.unanswered or bool(self.error)
 
-    def close(self, linger_s: float) -> None:
-        """Say FIN (RESET where data are unread), wait until it has arrived, ``linger_s`` at most, and give
-        everything back; may be called again.
+    def close(self, linger_s: float, abruptly: bool = False) -> None:
+        """Say FIN (RESET where data are unread, or ``abruptly``), wait until it has arrived, ``linger_s`` at
+        most, and give everything back; may be called again.
         """
         with self._guard:
             if self._closed:
@@ -610,7 +610,7 @@ class Stream:
                 self._pump()
                 if self._state.deaf:
                     linger_s = 0  # the peer has gone before
-                elif self._state.own.available:
+                elif abruptly or self._state.own.available:
                     self._send_reset()
                 else:
                     self._send_fin(True)

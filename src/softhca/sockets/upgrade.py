@@ -15,6 +15,9 @@ from softhca.sockets.liveness import Liveness
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
 
+ABRUPT_S = 0.2
+"""How long an abrupt close waits until the peer has been told; what was sent before is not waited for."""
+
 
 class Upgrade:
     """What a connection has beside the kernel's: its stream, the TCP connection, and the descriptor.  Shared
@@ -91,7 +94,8 @@ class Upgrade:
                 return
         _upgrades.pop(self.readiness.inode, None)
         try:
-            self.stream.close(0 if abruptly else self.stream.settings.linger_s)
+            linger_s = self.stream.settings.linger_s
+            self.stream.close(min(linger_s, ABRUPT_S) if abruptly else linger_s, abruptly)
         finally:
             self.stream.destroy()
             with self._lock:
