@@ -151,6 +151,8 @@ def test_a_send_that_times_out_says_what_has_gone_and_has_done_with_memory(conne
 
 def test_a_forked_child_does_not_keep_a_dead_peer_alive(connected: Connect) -> None:
     one, other = connected()
+    one.sendall(b"x")
+    assert other.recv(1) == b"x"
     reader, writer = os.pipe()
     alive, end = os.pipe()
     child = os.fork()

@@ -676,6 +676,8 @@ def test_what_is_refused_is_refused_as_by_tcp() -> None:
 
 def test_a_child_of_a_fork_leaves_the_connection_alone(connected: Connect) -> None:
     one, other = connected()
+    one.sendall(b"x")
+    assert other.recv(1) == b"x"  # else it is the child's, too
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

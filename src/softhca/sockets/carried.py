@@ -42,11 +42,13 @@ _carried: weakref.WeakValueDictionary[int, Carried] = weakref.WeakValueDictionar
 """By the descriptor's inode; kept by the relay, and by the sockets that are made of the descriptor."""
 
 
-def carry(upgrade: Upgrade, number: int) -> None:
+def carry(upgrade: Upgrade, number: int) -> Carried:
     """Have the descriptor ``number`` stand for the connection, by a `Relay`.  OSError EMFILE, EAGAIN."""
     found = Carried(upgrade)
     relay = Relay(upgrade.stream, number, partial(upgrade.leave, abruptly=False), found)
+    upgrade.carried = True
     _carried[relay.inode] = found
+    return found
 
 
 def carried_of(number: int) -> Carried | None:

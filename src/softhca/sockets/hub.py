@@ -224,6 +224,8 @@ class Hub:
         self._due = []
         self._thread = None
         self.streams = weakref.WeakSet()
+        for relay in self.relays:
+            relay.abandon()
         self.relays = set()
 
 

@@ -95,6 +95,10 @@ class Relay:
             HUB.relays.discard(self)
             self._ended()
 
+    def abandon(self) -> None:
+        """In a forked child, which has the program's end alone: the parent's threads carry on."""
+        self._own.close()
+
     def finish(self, limit_s: float) -> None:
         """The program ends: what it has written goes out first."""
         with contextlib.suppress(OSError):

@@ -73,6 +73,7 @@ class Stream:
         self._lock = threading.RLock()
         self._guard = Guard(self)
         self._news = self._pumping = self._missed = self._closed = self._lost = self._goodbye = False
+        self.used = False  # whether the program has begun to send or to receive
         self._state: StreamState | None = None
         self._owed = self._sleeping = 0
         self._watched = False
@@ -431,6 +432,7 @@ class Stream:
 
         BlockingIOError where nothing is there (not blocking), TimeoutError, ConnectionResetError.
         """
+        self.used = True
         while True:
             with self._guard:
                 state = self._look()
@@ -495,6 +497,7 @@ class Stream:
         """
         sent, last = 0, [0]
         why: Exception | None = None
+        self.used = True
         try:
             for view in views:
                 sent += self._send_view(view, deadline_s, blocking, last)

@@ -22,7 +22,7 @@ from operator import index
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets import cm_listening, connecting, defaults, listening, requests
+from softhca.sockets import cm_listening, connecting, defaults, forking, listening, requests
 from softhca.sockets.carried import Carried, carried_of, carry
 from softhca.sockets.cm_listening import CmServed
 from softhca.sockets.connecting import mapped
@@ -257,6 +257,7 @@ class socket(DatagramSocket):
                     stream.refuse()
                     made.close()
                     raise
+                forking.accepted(made)
         return made, address
 
     def _accept_by_cm(self, served: CmServed) -> tuple[socket, Any]:
@@ -271,6 +272,7 @@ class socket(DatagramSocket):
                 stream.refuse()
             made.close()
             raise
+        forking.accepted(made)
         return made, peer
 
     # receiving
@@ -576,6 +578,14 @@ class socket(DatagramSocket):
                 os.close(number)
                 raise
         return number
+
+    def carry(self) -> None:
+        """As `forking.Accepted`'s."""
+        upgrade = self._upgrade
+        if upgrade is None or upgrade is GONE or upgrade.shared or upgrade.polled or upgrade.stream.used:
+            return
+        upgrade.stream.on_change = None
+        self._upgrade, self._carried = None, carry(upgrade, super().fileno())
 
     def dup(self) -> socket:
         """A duplicate: the same connection."""

@@ -31,7 +31,7 @@ class Upgrade:
         self.names = names
         self.readiness = Readiness()
         _upgrades[self.readiness.inode] = self
-        self.polled = False
+        self.polled = self.carried = False
         self._users = 1
         self._lock = threading.RLock()
         try:
@@ -45,6 +45,11 @@ class Upgrade:
             self.readiness.close()
             raise
         stream.on_change, stream.on_stall = self._changed, self.liveness.stalled
+
+    @property
+    def shared(self) -> bool:
+        """Whether several sockets have it."""
+        return self._users > 1
 
     @property
     def own_name(self) -> Any:
@@ -113,9 +118,15 @@ class Upgrade:
             self.leave(True)
 
     def abandon(self) -> None:
-        """In a forked child: the connection is the parent's, and ends when that one ends it."""
+        """In a forked child: the connection is the parent's, and ends when that one ends it; what is carried
+        has a socket here that has the options alone.
+        """
         self._lock = threading.RLock()
         self.readiness.abandon()
+        if self.carried:
+            with contextlib.suppress(OSError), KernelSocket(self.tcp.family, self.tcp.type) as options:
+                os.dup2(options.fileno(), self.tcp.fileno(), inheritable=False)
+                return
         self.tcp.close()
 
 
