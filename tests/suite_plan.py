@@ -34,9 +34,10 @@ class Once:
 
 ONCE = (
     Once(
-        "They read reports, documents and the build's script; what blocks of documents and figures call,"
+        "They read reports, documents and the scripts of builds; what blocks of documents and figures call,"
         " the examples and the packages' own tests call.",
         (
+            "bare/test_bare_plan.py",
             "benchmarks/test_benchmarks_first_minute.py",
             "benchmarks/test_benchmarks_parsers.py",
             "benchmarks/test_benchmarks_rd.py",
@@ -54,6 +55,7 @@ ONCE = (
         " of keys, or the software adapter, which the packages' tests hold in both runs.",
         (
             "hardware/test_hardware_cli_messages.py",
+            "hardware/test_hardware_fifo.py",
             "hardware/test_hardware_fpga.py",
             "hardware/test_hardware_messages.py",
             "hardware/test_hardware_microcode_bind.py",
@@ -62,6 +64,7 @@ ONCE = (
             "hardware/test_hardware_proofs.py",
             "hardware/test_hardware_random_messages.py",
             "hardware/test_hardware_rmb_compare.py",
+            "hardware/test_hardware_scheduling.py",
             "hardware/test_hardware_subsystem.py",
             "hardware/test_hardware_verilog.py",
             "simulation/test_simulation_gates.py",
@@ -93,18 +96,28 @@ ONCE = (
         ),
     ),
     Once(
-        "Programs in C, their own code and our library's, which is compiled in both runs; the programs of"
-        " ibverbs-utils do the same on the same adapter process.",
+        "Programs in C, their own code and our library's, which is compiled in both runs. What they ask of"
+        " adapters and fabrics, the programs of ibverbs-utils and programs in Python ask in both runs.",
         (
             "native/test_native_client.py",
+            "native/test_native_fabric.py",
             "native/test_native_fuzz.py",
             "native/test_native_hostile.py",
+            "native/test_native_importing.py",
             "native/test_native_loading.py",
             "native/test_native_mpi.py",
             "native/test_native_perftest.py",
+            "native/test_native_qemu.py",
             "native/test_native_rdmacm.py",
+            "native/test_native_recording.py",
+            "native/test_native_run.py",
         ),
-        ("native/test_native_programs.py",),
+        (
+            "adapter/test_adapter_context_sharing.py",
+            "cli/test_cli_run_fabric.py",
+            "native/test_native_programs.py",
+            "verbs/suite/test_suite_qp.py",
+        ),
     ),
     Once(
         "How commands, campaigns and their workers are started, talk, report and end, and how a list of"
@@ -113,6 +126,7 @@ ONCE = (
             "cli/test_cli_end_to_end.py",
             "cli/test_cli_fabric_tools.py",
             "cli/test_cli_faults.py",
+            "cli/test_cli_run_ethernet.py",
             "simulation/test_simulation_cli.py",
             "simulation/test_simulation_cluster.py",
             "simulation/test_simulation_cluster_runner.py",
