@@ -24,6 +24,13 @@ from softhca.verbs.srq import SRQ, SrqAttr, SrqInitAttr
 from suite_plan import random_inputs
 
 
+@pytest.fixture(scope="module", autouse=True)
+def what_was_before_stays() -> None:
+    """Many collections follow: let them not go through all that earlier tests have left."""
+    gc.collect()
+    gc.freeze()
+
+
 def world(context: Context) -> dict[str, base.Resource]:
     """One of everything, in the order in which things depend on each other."""
     pd = PD(context)
