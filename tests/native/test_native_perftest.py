@@ -28,3 +28,12 @@ def test_one_size(world, kind, unused_port):
     output = COMMON["_lat" in ONE[kind][0]]
     _, said = world.pair(unused_port, *ONE[kind], *output, "-F")
     assert re.search(r"^\d+\.\d+$", said, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("program", ["raw_ethernet_bw", "raw_ethernet_lat", "raw_ethernet_fs_rate"])
+@pytest.mark.parametrize("side", ["--client", "--server"])
+def test_raw_ethernet_ends_at_its_queue_pair(world, program, side):
+    needs(program)
+    done = world.run(program, side, "-B", "02:00:00:00:00:01", "-E", "02:00:00:00:00:02")
+    assert done.returncode == 1
+    assert "Unable to create QP." in done.stdout + done.stderr
