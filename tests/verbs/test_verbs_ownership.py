@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from verbs_fake_driver import OTHER_GID, FakeDriver, FakeRegistry
@@ -25,10 +26,12 @@ from suite_plan import random_inputs
 
 
 @pytest.fixture(scope="module", autouse=True)
-def what_was_before_stays() -> None:
+def what_was_before_stays() -> Iterator[None]:
     """Many collections follow: let them not go through all that earlier tests have left."""
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def world(context: Context) -> dict[str, base.Resource]:
