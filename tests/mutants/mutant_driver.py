@@ -69,5 +69,9 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "a region whose rights change is in another domain, for the driver"), BY_REGISTRATIONS),
     (m("driver-refused-move-stays-attached", MEMORY, "            if new is not placed:\n                self._release(new)\n            raise\n", "            raise\n",
        "each refused move costs an attachment"), BY_REGISTRATIONS),
+    (m("driver-passes-whatever-has-the-number", "driver/duplicates.py", "        if memory.fd == number:\n", "        if True:\n",
+       "a region of memory that another thread closes is of another file"), "driver/test_driver_duplicates.py"),
+    (m("driver-passes-the-number-itself", MEMORY, "        descriptor = duplicate(memory)\n        try:\n            return self._session.channel.pass_descriptor(descriptor)\n        finally:\n            os.close(descriptor)\n", "        return self._session.channel.pass_descriptor(memory.fd)\n",
+       "the adapter gets a file that has taken the number while the command waited for its turn"), "driver/test_driver_duplicates.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

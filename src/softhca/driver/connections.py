@@ -176,7 +176,8 @@ class CmEvent:
 class CmChannel:
     """A channel of connections on one port; ``number``, ``entries``.  Any thread may call any method.
 
-    Connections are numbers of the adapter; they end with `destroy`, with the channel, or with the program.
+    Connections are numbers of the adapter; they end with `destroy`, with the channel, or with the program,
+    and a request also with ``CM_REJECTED``, where nobody has answered it: there is nothing to destroy then.
     Every command raises DriverError: EINVAL for an ``id`` that is not this program's, a moment in which the
     connection takes no such command, or private data that are too long.
     """

@@ -237,7 +237,7 @@ class DeviceDriver:
         owner has closed it).
         """
         va = memory.address if iova is None else iova
-        key = self._registrar.register_paged(pd, memory.fd, va, access)
+        key = self._registrar.register_paged(pd, memory, va, access)
         memory.used_by(self, key.handle)
         if memory.owned:
             self.events.suppress(control.EVENT_PAGE_FAULT, key.lkey)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from softhca.driver.device_memory import DeviceMemory
+from softhca.driver.duplicates import HasDescriptor, duplicate
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.session import Session
 from softhca.machine.primitives import address_of, populate_pages
@@ -131,9 +133,7 @@ class Registrar:
         fields: dict[str, Any] = {"memory": control.MEMORY_FOREIGN, "address": memory.address}
         try:
             if not channel.shares_addresses:
-                fields = {
-                    "memory": control.MEMORY_PASSED, "address": channel.pass_descriptor(memory.fd),
-                }  # fmt: skip
+                fields = {"memory": control.MEMORY_PASSED, "address": self._pass(memory)}
             arena, _ = self._memory.attach_address(memory.address, memory.length)
             slot, pages, _ = self._memory.attached(arena)
         except OSError as error:
@@ -166,11 +166,19 @@ class Registrar:
         registration = _Registration(reply["lkey"], placed, access, pd, va, length)
         return self._enter(self._handle(reply["lkey"]), registration, reply["rkey"])
 
-    def register_paged(self, pd: int, descriptor: int, va: int, access: int) -> MemoryKey:
+    def _pass(self, memory: HasDescriptor) -> int:
+        """Pass a memory's descriptor to the adapter, which another thread may close; its number there."""
+        descriptor = duplicate(memory)
+        try:
+            return self._session.channel.pass_descriptor(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def register_paged(self, pd: int, memory: HasDescriptor, va: int, access: int) -> MemoryKey:
         """Register a pageable memory; see `DeviceDriver.reg_paged`."""
         self._session.check()
         try:
-            number = self._session.channel.pass_descriptor(descriptor)
+            number = self._pass(memory)
         except OSError as error:
             raise refusal(error, "passing the memory to the adapter") from None
         reply = self._session.call(control.REG_PAGED, pd=pd, access=access, descriptor=number, va=va)

@@ -136,9 +136,9 @@ class AttachedMemory:
             access, self._access = self._access, None
             if access is not None:
                 self._mapping.detach(access)
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
 
     def __del__(self) -> None:
         if hasattr(self, "_access"):
