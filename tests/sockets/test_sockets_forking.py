@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from softhca import sockets
+from softhca.sockets.hub import HUB
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
@@ -132,15 +133,33 @@ def test_what_another_thread_has_accepted_stays_the_parents() -> None:
     made[0].close()
 
 
-def test_without_descriptors_it_stays_the_parents(accepted: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lacking", ["descriptors", "threads"])
+def test_without_descriptors_or_threads_it_stays_the_parents(
+    accepted: Pair, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = accepted
+    start, started = threading.Thread.start, []
 
     def none_left(*words: object) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
+    def one_left(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
     with monkeypatch.context() as patch:
-        patch.setattr(kernel, "socketpair", none_left)
+        if lacking == "descriptors":
+            patch.setattr(kernel, "socketpair", none_left)
+        else:
+            patch.setattr(threading.Thread, "start", one_left)
         assert in_child(lambda: None) == 0
     assert other.stream is not None
+    assert not HUB.relays
+    for thread in started:
+        thread.join()
     one.sendall(b"on")
     assert other.recv(2) == b"on"
+    other.sendall(b"and back")
+    assert one.recv(8) == b"and back"

@@ -22,7 +22,8 @@ _CHUNK_BYTES = 1 << 16
 
 class Relay:
     """Between ``stream`` and the descriptor ``fd``, whose number is kept; ``ended`` is called once both
-    directions have ended.  ``known`` lives as long as the relay.  OSError EMFILE, EAGAIN (no thread).
+    directions have ended.  ``known`` lives as long as the relay.  OSError EMFILE, EAGAIN (no thread): then
+    both are as they were.
     """
 
     def __init__(self, stream: Stream, fd: int, ended: Callable[[], object], known: object = None) -> None:
@@ -33,26 +34,31 @@ class Relay:
         self._was_reset = False
         self._number = fd
         self._lock = threading.Lock()
-        self._program, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._program.setblocking(os.get_blocking(fd))
-        os.dup2(self._program.fileno(), fd, inheritable=os.get_inheritable(fd))
-        self.inode = os.fstat(fd).st_ino
-        # The program's end is the number's alone: its close is seen here.
-        self._program.close()
+        self._begins = threading.Event()
+        self._called_off = False
+        program, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.inode = os.fstat(program.fileno()).st_ino
         self._upward = threading.Thread(target=self._carry_up, name="softhca-relay", daemon=True)
         downward = threading.Thread(target=self._carry_down, name="softhca-relay", daemon=True)
         HUB.relays.add(self)
         try:
             self._upward.start()
             downward.start()
-        except RuntimeError as error:
+            program.setblocking(os.get_blocking(fd))
+            os.dup2(program.fileno(), fd, inheritable=os.get_inheritable(fd))
+        except (OSError, RuntimeError) as error:
             HUB.relays.discard(self)
-            with contextlib.suppress(OSError):  # the thread that has started ends with it
-                self._own.shutdown(socket.SHUT_RDWR)
+            self._called_off = True
             self._own.close()
-            raise OSError(11, str(error)) from None
+            raise error if isinstance(error, OSError) else OSError(errno.EAGAIN, str(error)) from None
+        finally:
+            program.close()  # the program's end is the number's alone: its close is seen here
+            self._begins.set()
 
     def _carry_up(self) -> None:
+        self._begins.wait()
+        if self._called_off:
+            return
         with contextlib.suppress(OSError):
             while (data := self._own.recv(_CHUNK_BYTES)) and not self._was_reset:
                 self._stream.send([memoryview(data)], None, True)
@@ -64,6 +70,9 @@ class Relay:
         self._one_ended()
 
     def _carry_down(self) -> None:
+        self._begins.wait()
+        if self._called_off:
+            return
         try:
             while data := self._stream.receive_bytes(_CHUNK_BYTES):
                 self._own.sendall(data)

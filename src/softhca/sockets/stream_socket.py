@@ -584,8 +584,8 @@ class socket(DatagramSocket):
         upgrade = self._upgrade
         if upgrade is None or upgrade is GONE or upgrade.shared or upgrade.polled or upgrade.stream.used:
             return
-        upgrade.stream.on_change = None
-        self._upgrade, self._carried = None, carry(upgrade, super().fileno())
+        self._carried = carry(upgrade, super().fileno())
+        self._upgrade = upgrade.stream.on_change = None
 
     def dup(self) -> socket:
         """A duplicate: the same connection."""
