@@ -12,6 +12,7 @@ import ipaddress
 import socket
 import threading
 import time
+from typing import Any
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
@@ -39,6 +40,20 @@ def mapped(host: str) -> bytes:
     """The IPv6 or IPv4-mapped address; ValueError."""
     address = ipaddress.ip_address(host.split("%", 1)[0])
     return address.packed if address.version == 6 else bytes(10) + b"\xff\xff" + address.packed
+
+
+def text_of(address: bytes, version: int) -> str | None:
+    """An IPv6 or IPv4-mapped address as a socket of the IP version has it; None: it cannot have it."""
+    is_ipv4 = address.startswith(bytes(10) + b"\xff\xff")
+    if version == 4:
+        return socket.inet_ntop(socket.AF_INET, address[12:]) if is_ipv4 else None
+    return socket.inet_ntop(socket.AF_INET6, address)
+
+
+def name_of(address: tuple[bytes, int], version: int) -> tuple[Any, ...]:
+    """An address and port, as `recvfrom` gives them."""
+    host = text_of(address[0], version)
+    return (host, address[1]) if version == 4 else (host, address[1], 0, 0)
 
 
 def any_like(address: bytes) -> bytes:

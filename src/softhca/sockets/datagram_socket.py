@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 from softhca.machine import primitives
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, datagrams, defaults, port_lookup, requests
-from softhca.sockets.connecting import mapped
+from softhca.sockets.connecting import mapped, name_of
 from softhca.sockets.datagram_port import DatagramPort
 from softhca.sockets.datagram_state import Datagram
-from softhca.sockets.datagrams import DatagramEnd, name_of
+from softhca.sockets.datagrams import DatagramEnd
 from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.settings import Settings

@@ -25,7 +25,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, requests, resolving
-from softhca.sockets.connecting import mapped
+from softhca.sockets.connecting import mapped, text_of
 from softhca.sockets.datagram_credits import SMALLEST_WINDOW, Address
 from softhca.sockets.datagram_port import DatagramPort, PeerPath
 from softhca.sockets.datagram_protocol import LARGEST_BYTES, Hello
@@ -345,7 +345,7 @@ class DatagramEnd:
 
     def _ask_for(self, port: DatagramPort, claim: Claim, done: Decided = bool) -> None:
         """The hub: is ``claim`` true?"""
-        host = _text(claim.address[0], self.version)
+        host = text_of(claim.address[0], self.version)
         decided: bool | None = None
         if host is None or self.closed:
             with self._guard:
@@ -688,17 +688,3 @@ def living() -> list[DatagramEnd]:
 
 def _agrees(way: PeerPath | None, claim: Claim) -> bool:
     return way is not None and (way.found.gid, way.found.qp_num) == claim.source
-
-
-def _text(address: bytes, version: int) -> str | None:
-    """An IPv6 or IPv4-mapped address as a socket of the IP version has it; None: it cannot have it."""
-    is_ipv4 = address.startswith(bytes(10) + b"\xff\xff")
-    if version == 4:
-        return kernel.inet_ntop(kernel.AF_INET, address[12:]) if is_ipv4 else None
-    return kernel.inet_ntop(kernel.AF_INET6, address)
-
-
-def name_of(address: Address, version: int) -> tuple[Any, ...]:
-    """As `recvfrom` gives it."""
-    host = _text(address[0], version)
-    return (host, address[1]) if version == 4 else (host, address[1], 0, 0)
