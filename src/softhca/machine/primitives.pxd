@@ -25,7 +25,11 @@ cdef extern from * nogil:
        on processors that keep two states apart. */
     #if defined(__x86_64__)
     static inline int softhca_has_avx(void) { return __builtin_cpu_supports("avx") != 0; }
-    static inline void softhca_leave_avx(void) { __asm__ volatile("vzeroupper"); }
+    static inline void softhca_leave_avx(void)
+    {
+        __asm__ volatile("vzeroupper" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                         "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+    }
     #else
     static inline int softhca_has_avx(void) { return 0; }
     static inline void softhca_leave_avx(void) { }
