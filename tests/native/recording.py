@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import os
 import platform
 import shutil
 import subprocess
@@ -104,5 +103,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     sys.exit(main())
