@@ -71,7 +71,7 @@ def test_who_comes_late_gets_no_file_that_has_taken_its_number(kind, moment, mon
         os.close(each)
 
 
-def test_what_is_passed_is_a_duplicate_and_closed_again(kind):
+def test_what_is_passed_is_a_duplicate_which_is_open_until_the_command_is_answered(kind):
     """Whatever the owner's thread does with its own meanwhile."""
     owner, close = made_of(kind)
     size, passed = os.fstat(owner.fd).st_size, []
@@ -83,9 +83,11 @@ def test_what_is_passed_is_a_duplicate_and_closed_again(kind):
 
     channel = SimpleNamespace(pass_descriptor=pass_descriptor)
     registrar = memory.Registrar(SimpleNamespace(memory=None, channel=channel))
-    assert registrar._pass(owner) == 5
-    ((fd, found),) = passed
-    assert found == size
+    with registrar._passed(owner) as number:
+        assert number == 5
+        ((fd, found),) = passed
+        assert found == size
+        assert os.fstat(fd).st_size == size  # an adapter in this process takes it only now
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
 

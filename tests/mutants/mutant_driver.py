@@ -71,7 +71,9 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "each refused move costs an attachment"), BY_REGISTRATIONS),
     (m("driver-passes-whatever-has-the-number", "driver/duplicates.py", "        if memory.fd == number:\n", "        if True:\n",
        "a region of memory that another thread closes is of another file"), "driver/test_driver_duplicates.py"),
-    (m("driver-passes-the-number-itself", MEMORY, "        descriptor = duplicate(memory)\n        try:\n            return self._session.channel.pass_descriptor(descriptor)\n        finally:\n            os.close(descriptor)\n", "        return self._session.channel.pass_descriptor(memory.fd)\n",
+    (m("driver-passes-the-number-itself", MEMORY, "pass_descriptor(descriptor)\n", "pass_descriptor(memory.fd)\n",
        "the adapter gets a file that has taken the number while the command waited for its turn"), "driver/test_driver_duplicates.py"),
+    (m("driver-duplicate-is-closed-too-early", MEMORY, "            yield self._session.channel.pass_descriptor(descriptor)\n        finally:\n            os.close(descriptor)\n", "            number = self._session.channel.pass_descriptor(descriptor)\n        finally:\n            os.close(descriptor)\n        yield number\n",
+       "an adapter in this process finds no descriptor"), "driver/test_driver_duplicates.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

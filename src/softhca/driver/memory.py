@@ -7,7 +7,7 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from softhca.driver.device_memory import DeviceMemory
@@ -131,18 +131,20 @@ class Registrar:
         """The first frame of an arena over device memory.  An adapter in this process finds it in the map."""
         channel = self._session.channel
         fields: dict[str, Any] = {"memory": control.MEMORY_FOREIGN, "address": memory.address}
-        try:
-            if not channel.shares_addresses:
-                fields = {"memory": control.MEMORY_PASSED, "address": self._pass(memory)}
-            arena, _ = self._memory.attach_address(memory.address, memory.length)
-            slot, pages, _ = self._memory.attached(arena)
-        except OSError as error:
-            raise refusal(error, "attaching device memory") from None
-        try:
-            self._session.call(control.ATTACH_ARENA, slot=slot, pages=pages, **fields)
-        except DriverError:
-            self._memory.detach(arena)
-            raise
+        with contextlib.ExitStack() as until_answered:
+            try:
+                if not channel.shares_addresses:
+                    number = until_answered.enter_context(self._passed(memory))
+                    fields = {"memory": control.MEMORY_PASSED, "address": number}
+                arena, _ = self._memory.attach_address(memory.address, memory.length)
+                slot, pages, _ = self._memory.attached(arena)
+            except OSError as error:
+                raise refusal(error, "attaching device memory") from None
+            try:
+                self._session.call(control.ATTACH_ARENA, slot=slot, pages=pages, **fields)
+            except DriverError:
+                self._memory.detach(arena)
+                raise
         return arena
 
     def register_implicit(self, pd: int, access: int) -> MemoryKey:
@@ -166,11 +168,15 @@ class Registrar:
         registration = _Registration(reply["lkey"], placed, access, pd, va, length)
         return self._enter(self._handle(reply["lkey"]), registration, reply["rkey"])
 
-    def _pass(self, memory: HasDescriptor) -> int:
-        """Pass a memory's descriptor to the adapter, which another thread may close; its number there."""
+    @contextlib.contextmanager
+    def _passed(self, memory: HasDescriptor) -> Iterator[int]:
+        """The number by which one command names a memory's descriptor, which another thread may close.
+
+        An adapter in this process takes it when it serves the command, so the duplicate is open until then.
+        """
         descriptor = duplicate(memory)
         try:
-            return self._session.channel.pass_descriptor(descriptor)
+            yield self._session.channel.pass_descriptor(descriptor)
         finally:
             os.close(descriptor)
 
@@ -178,10 +184,12 @@ class Registrar:
         """Register a pageable memory; see `DeviceDriver.reg_paged`."""
         self._session.check()
         try:
-            number = self._pass(memory)
+            with self._passed(memory) as number:
+                reply = self._session.call(
+                    control.REG_PAGED, pd=pd, access=access, descriptor=number, va=va
+                )
         except OSError as error:
             raise refusal(error, "passing the memory to the adapter") from None
-        reply = self._session.call(control.REG_PAGED, pd=pd, access=access, descriptor=number, va=va)
         registration = _Registration(reply["lkey"], _Placed(0, 0, 0, 0), access & ~ON_DEMAND, pd, va, 0)
         return self._enter(self._handle(reply["lkey"]), registration, reply["rkey"])
 
