@@ -835,6 +835,19 @@ static void case_removal(void)
     CHECK(!close(fd));
 }
 
+/* Who is bound to any address is attached to its adapter, and so listens at once; a byte says that it is bound. */
+static void case_bound(void)
+{
+    int fd = open_file(0);
+    uint32_t id = create(fd, 1, TCP);
+    char end;
+    CHECK(!bind_to(fd, id, "0.0.0.0", 0));
+    storming = 1;
+    step();
+    CHECK(!read(0, &end, 1));
+    CHECK(!close(fd));
+}
+
 /* Bytes that mean nothing: whatever happens is an error or does no harm. */
 static void case_garbage(void)
 {
@@ -905,7 +918,7 @@ int main(int count, char **words)
                  {"families", case_families},
                  {"timewait", case_timewait}, {"untaken", case_untaken}, {"displaced", case_displaced},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},
-                 {"closing", case_closing}, {"storm", case_storm}};
+                 {"closing", case_closing}, {"bound", case_bound}, {"storm", case_storm}};
     address = count > 2 ? words[2] : "127.0.0.1";
     for (size_t i = 0; count > 1 && i < sizeof cases / sizeof *cases; i++)
         if (!strcmp(words[1], cases[i].name)) {

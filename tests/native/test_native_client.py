@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kills import kill, left
+from kills import kill, left, resources
 from native_world import CASES, CM_CASES, LIMIT_S, World, both, compiled_client, needs, sanitized_library
 
 from softhca.driver.rdmacm import states
@@ -129,6 +129,30 @@ def test_programs_are_told_when_an_adapter_has_gone(libibverbs, cm_client):
             said, _ = program.communicate(timeout=LIMIT_S)
     finally:
         own.adapter.kill()
+        own.end()
+    assert program.returncode == 0, said
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_who_is_bound_is_attached(libibverbs, cm_client, served):
+    """A server that tells its port number before it listens (qperf 0.4.11) has little to do between these;
+    to be bound takes no adapter.
+    """
+    own = World(libibverbs, "*")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    told = dict(own.environment)
+    del told["SOFTHCA_DEBUG"]
+    if not served:
+        told["SOFTHCA_DEVICES"] = "softhca0=unix:@softhca-nobody-listens"
+    try:
+        with subprocess.Popen([str(cm_client), "bound"], **pipes, text=True, env=told) as program:
+            try:
+                assert program.stdout.read(1) == "."
+                assert resources(own.socket)["hosts"] == served
+                said, _ = program.communicate(timeout=LIMIT_S)
+            finally:
+                program.kill()
+    finally:
         own.end()
     assert program.returncode == 0, said
 

@@ -173,7 +173,9 @@ void file_move(struct file *from, struct file *to, struct identifier *owner, str
 void file_drop(struct file *file, struct event *event);
 
 /* Devices */
-int devices_any(void);
+/* Attach to all that can be attached to.  It takes milliseconds, which a program that has told its peers a port
+   number is not to spend in front of listening. */
+void devices_attach(void);
 int place_at(const struct ip *address, struct place **found);
 int place_towards(const struct ip *destination, struct place **found);
 /* All ports, each by its first address; NULL where there is none. */

@@ -83,9 +83,12 @@ static int bind_to(struct identifier *id, const void *address, size_t bytes)
     int error = ip_parse(address, bytes, &ip);
     error = error ? error : state_after(id, CM_BIND, &after);
     error = error ? error : identifier_bind(id, &ip);
-    if (!error)
-        id->state = after;
-    return error;
+    if (error)
+        return error;
+    id->state = after;
+    if (!id->place)
+        devices_attach();
+    return 0;
 }
 
 static int use_place(struct identifier *id, struct place *place)

@@ -432,6 +432,14 @@ int place_towards(const struct ip *destination, struct place **found)
     return choose(fits, count, &wanted, ENETUNREACH, found);
 }
 
+void devices_attach(void)
+{
+    if (!devices_read)
+        read_devices();
+    for (struct device *each = devices; each; each = each->next)
+        attach(each);
+}
+
 static int is_first(const struct device *device, uint32_t index)
 {
     for (uint32_t i = 0; i < index; i++)
