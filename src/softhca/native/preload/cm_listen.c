@@ -23,9 +23,10 @@ static int is_listening(const struct identifier *id, const struct port *port, ui
 
 void cm_stop_listening(struct identifier *id)
 {
-    struct listening *each = id->listening, *end = id->listening + id->listening_count;
+    uint32_t count = id->listening_count;
     id->listening_count = 0;
-    for (; each < end; each++) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct listening *each = &id->listening[i];
         struct identifier *other;
         uint32_t handle = 0;
         while ((other = identifier_next(&handle)) && !is_listening(other, each->port, each->number))
