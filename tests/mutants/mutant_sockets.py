@@ -31,8 +31,30 @@ OF_CREDITS = "sockets/test_sockets_datagram_credits.py"
 OF_STATE = "sockets/test_sockets_datagram_state.py"
 OF_DATAGRAMS = "sockets/test_sockets_datagrams.py"
 PROGRAMS = "sockets/test_sockets_programs.py"
+IN_PROGRESS = "sockets/in_progress.py"
+OF_PROGRESS = "sockets/test_sockets_in_progress.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("sockets-loop-is-held-up", STREAM_SOCKET, "        if self.gettimeout() == 0 and self._may_upgrade():\n", "        if False:\n",
+       "an event loop stands still while a device is opened"), OF_PROGRESS),
+    (m("sockets-ready-before-connected", IN_PROGRESS, "                self._readiness.set(False, False)\n", "",
+       "a program takes a connection that is being made for one that is there"), OF_PROGRESS),
+    (m("sockets-registrations-stay-behind", "sockets/registrations.py", "                again.register(number, events)\n", "                pass\n",
+       "a program waits for a descriptor that stands for the socket no more"), OF_PROGRESS),
+    (m("sockets-left-registrations-vanish", IN_PROGRESS, "        if self._followed:\n", "        if True:\n",
+       "a program whose epolls cannot be listed waits for ever"), OF_PROGRESS),
+    (m("sockets-full-is-nobody", "sockets/port_lookup.py", "            except BlockingIOError:  # many ask at once\n", "            except InterruptedError:\n",
+       "of many connections at once some are TCP's"), OF_PROGRESS),
+    (m("sockets-silence-without-end", IN_PROGRESS, "                CONNECTING.after(self._settings.connect_s, self._unanswered)\n", "",
+       "a connection to a process that stands still never comes about"), OF_PROGRESS),
+    (m("sockets-failures-are-not-told", STREAM_SOCKET, "        self._failed = code\n", "        self._failed = 0\n",
+       "a program takes a connection that was refused for one that is there"), OF_PROGRESS),
+    (m("sockets-child-waits-for-a-connection", IN_PROGRESS, "            ended.replace(KernelSocket.fileno(one))\n", "",
+       "a child waits for a connection that is its parent's"), OF_PROGRESS),
+    (m("sockets-unwanted-connection-is-kept", IN_PROGRESS, "            self._changed.notify_all()\n        CONNECTING.soon(self._call_off)\n", "            self._changed.notify_all()\n",
+       "a socket that is closed while it connects leaves its descriptors"), OF_PROGRESS),
+    (m("sockets-detached-before-connected", STREAM_SOCKET, "        self._await_connection()\n        upgrade, self", "        upgrade, self",
+       "a program gets the descriptor of a connection that is not there"), OF_PROGRESS),
     (m("sockets-other-loops-are-served", STREAM_SOCKET, "loop is not None and not isinstance(loop, asyncio.BaseEventLoop)", "False",
        "a client waits for a server of uvloop for ever"), PROGRAMS),
     (m("sockets-used-is-left-to-the-child", "sockets/stream_socket.py", "upgrade.shared or upgrade.polled or upgrade.stream.used", "upgrade.shared or upgrade.polled",
@@ -159,7 +181,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a program that keeps its connection alive is not told that the peer's adapter stands still"), ASKING),
     (m("sockets-sends-as-nobody", "sockets/datagrams.py", "        if not self._serving:\n            return None\n        now_s", "        now_s",
        "datagrams of a process that has forked are dropped half a minute later, for nobody finds whose they are"), "sockets/test_sockets_datagrams.py"),
-    (m("sockets-wait-as-the-manager-has-it", "sockets/connecting.py", "            cmid.set_option(0, _ACK_OPTION, settings.ack_timeout, 1)", "            pass",
+    (m("sockets-wait-as-the-manager-has-it", "sockets/connecting.py", "            cmid.set_option(0, _ACK_OPTION, self._settings.ack_timeout, 1)", "            pass",
        "a peer that does not answer is waited for for as long as the connection manager has it"), ASKING),
     (m("sockets-keep-alive-at-two-speeds", "sockets/liveness.py", " and found._round == number", "",
        "options that are set again make one more clock each time"), ASKING),

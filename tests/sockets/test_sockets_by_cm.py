@@ -17,7 +17,7 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets import stream_socket
+from softhca.sockets.datagram_socket import DatagramSocket
 from softhca.sockets.stream import Stream
 
 BY_CM = sockets.Settings(by_cm=True, keepalive_s=0.05)
@@ -40,7 +40,7 @@ def no_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("TCP")
 
-    monkeypatch.setattr(stream_socket.socket, "_connect_tcp", refuse)
+    monkeypatch.setattr(DatagramSocket, "connect", refuse)
 
 
 def made(settings: sockets.Settings = BY_CM) -> sockets.socket:

@@ -168,17 +168,21 @@ def test_sockets_of_asyncio_s_own_loops_go_by_rdma(
             server.accept()[0].close()
 
 
-def test_a_full_backlog_is_a_time_out() -> None:
+def test_a_full_backlog_is_tried_again() -> None:
     """A loop that connects to itself more often at once than it listens for."""
-    with sockets.create_server(("127.0.0.1", 0), backlog=0) as server, contextlib.ExitStack() as clients:
-        for _ in range(8):
-            client = clients.enter_context(sockets.socket())
-            client.settings = sockets.Settings(connect_s=0.2)
+    with sockets.create_server(("127.0.0.1", 0), backlog=0) as server, contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(sockets.socket()) for _ in range(3)]
+        for client in clients:
             client.setblocking(False)
-            told = client.connect_ex(server.getsockname())
-            if told:
-                break
-        assert told == errno.ETIMEDOUT
+            assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
+        server.settimeout(limit_s(20))
+        for _ in clients:
+            accepted = opened.enter_context(server.accept()[0])
+            assert accepted.stream is not None
+            accepted.sendall(b"hello")
+        for client in clients:
+            client.settimeout(limit_s(20))
+            assert client.recv(100) == b"hello"
 
 
 def test_a_socket_that_is_connected_does_not_connect_again(connected: Connect) -> None:

@@ -25,9 +25,10 @@ from softhca import sockets
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
 from softhca.driver.session import Session
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.queues import control_fields
 from softhca.runtime import devices
-from softhca.sockets import listening, port_lookup, requests
+from softhca.sockets import in_progress, listening, port_lookup, requests
 from softhca.sockets.connecting import mapped
 from softhca.sockets.hub import HUB, Hub
 from softhca.sockets.stream import Stream
@@ -75,7 +76,7 @@ def rounds_of_the_hub(count: int) -> None:
 
 @pytest.mark.parametrize("spare", [0, 1])
 def test_a_hub_that_finds_no_descriptor_says_so_and_begins_later(spare: int) -> None:
-    hub = Hub()
+    hub = Hub("softhca-test")
     reader, writer = os.pipe()
     called = threading.Event()
     before = descriptors()
@@ -99,7 +100,7 @@ def test_a_hub_whose_thread_is_refused_begins_later(monkeypatch: pytest.MonkeyPa
     def refused(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    hub = Hub()
+    hub = Hub("softhca-test")
     reader, writer = os.pipe()
     try:
         os.write(writer, b"!")
@@ -120,7 +121,7 @@ def test_a_hub_whose_thread_is_refused_begins_later(monkeypatch: pytest.MonkeyPa
 def test_a_hub_whose_descriptor_was_closed_goes_on_when_there_is_one_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hub = Hub()
+    hub = Hub("softhca-test")
     reader, writer = os.pipe()
     called, refused = threading.Event(), threading.Event()
     plain = select.epoll
@@ -290,6 +291,41 @@ def test_without_a_descriptor_who_waits_to_be_accepted_stays() -> None:
         with server.accept()[0] as accepted:
             accepted.sendall(b"later")
             assert asked.result(LIMIT_S) == b"later"
+
+
+@pytest.mark.parametrize("spare", range(7))
+def test_a_connect_that_nobody_waits_for_ends_with_few_descriptors(
+    monkeypatch: pytest.MonkeyPatch, spare: int
+) -> None:
+    """By RDMA, by TCP, or with an error; and leaves nothing."""
+    monkeypatch.setattr(in_progress, "_LEFT_S", 0.05)
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        for _ in range(2):  # all threads and devices are there at the end
+            with made() as first:
+                first.setblocking(False)
+                assert first.connect_ex(server.getsockname()) == errno.EINPROGRESS
+                assert select.select([], [first], [], LIMIT_S)[1]
+                server.accept()[0].close()
+    gc.collect()
+    before = descriptors()
+    with sockets.create_server(("127.0.0.1", 0)) as server, made() as client:
+        client.setblocking(False)
+        with descriptors_left(spare):
+            assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
+            poll = select.poll()
+            poll.register(KernelSocket.fileno(client), select.POLLOUT)
+            assert poll.poll(LIMIT_S * 1000)
+        code = client.getsockopt(kernel.SOL_SOCKET, kernel.SO_ERROR)
+        assert code in (0, errno.EMFILE)
+        if not code:
+            with server.accept()[0] as accepted:
+                client.sendall(b"hello")
+                assert accepted.recv(100) == b"hello"
+    limit = time.monotonic() + LIMIT_S
+    while descriptors() > before:
+        assert time.monotonic() < limit
+        rounds_of_the_hub(1)
+        gc.collect()
 
 
 def test_listening_that_the_device_refuses_is_an_error_of_sockets(monkeypatch: pytest.MonkeyPatch) -> None:

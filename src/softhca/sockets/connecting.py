@@ -12,11 +12,13 @@ import ipaddress
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
+from softhca.driver.rdmacm.events import IdentifierEvent
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import devices
 from softhca.sockets.port_lookup import gids_of
@@ -104,50 +106,109 @@ def remember_unreached(gid: bytes) -> None:
         _unreached[gid] = time.monotonic()
 
 
-def ask(
-    gid: bytes, port: int, names: tuple[int, bytes, bytes], settings: Settings, limit_s: float
-) -> Stream | None:
-    """A stream to ``port`` at ``gid``; ``names`` are the port number and the address that this side is going
-    to have, and the address that it connects to, by TCP.  None where there is none.  `PoolError` where this
-    side cannot.
-    """
-    channel = CMEventChannel()
-    cmid: CMID | None = None
-    stream: Stream | None = None
-    try:
-        cmid = CMID(creator=channel)
+def own_address(one: KernelSocket, towards: tuple[Any, ...]) -> tuple[str, int] | None:
+    """The TCP address that ``one``, which is bound then, is going to have; None: there is none.  OSError."""
+    host, port = KernelSocket.getsockname(one)[:2]
+    if not port:
+        source = source_towards(towards, one.family)
+        if source is None:
+            return None
+        KernelSocket.bind(one, (source, 0, *towards[2:]))
+        host, port = KernelSocket.getsockname(one)[:2]
+    if host in ("0.0.0.0", "::"):
+        source = source_towards(towards, one.family)
+        if source is None:
+            return None
+        host = source
+    return host, port
+
+
+Names = tuple[int, bytes, bytes]
+"""The port number and the address that this side is going to have, and the address that it connects to, by
+TCP.
+"""
+FAILED = (PyverbsError, DriverError, ProtocolError)
+
+
+class Asking:
+    """Asks at ``gid`` for a stream to ``port``.  `FAILED`: there is none."""
+
+    def __init__(self, gid: bytes, port: int, names: Names, settings: Settings) -> None:
+        self._gid = gid
+        self._port = port
+        self._names = names
+        self._settings = settings
+        self._cmid: CMID | None = None
+        self._stream: Stream | None = None
+        self._channel = CMEventChannel()
+
+    def begin(self, on_post: Callable[[], object] | None = None) -> bool:
+        """Ask; whether that could be.  Opens the device where nobody has, and takes as long.  Then
+        ``on_post`` is called by the thread that has queued an event.  `PoolError` where this side cannot.
+        """
+        cmid = self._cmid = CMID(creator=self._channel)
         with contextlib.suppress(PyverbsError):
-            cmid.set_option(0, _ACK_OPTION, settings.ack_timeout, 1)
-        place = of_gid(gid)
-        cmid.resolve_addr(AddrInfo(dst=place.host, dst_service=str(port), flags=RAI_NUMERICHOST))
+            cmid.set_option(0, _ACK_OPTION, self._settings.ack_timeout, 1)
+        place = of_gid(self._gid)
+        cmid.resolve_addr(AddrInfo(dst=place.host, dst_service=str(self._port), flags=RAI_NUMERICHOST))
         local = devices.keep(cmid)
         if not place.is_loopback and local.address.is_loopback:
-            remember_unreached(gid)
-            return None
+            remember_unreached(self._gid)
+            return False
         cmid.resolve_route()
-        while channel.channel.next_event(0) is not None:
+        while self._channel.channel.next_event(0) is not None:
             pass
-        stream = Stream(cmid, settings)
-        hello = stream.offer(names[0], settings.by_cm).encode(*names[1:])
+        stream = self._stream = Stream(cmid, self._settings)
+        hello = stream.offer(self._names[0], self._settings.by_cm).encode(*self._names[1:])
         parameters = ConnParam(resources=1, depth=1, retry=7, rnr_retry=7, data_len=len(hello))
         parameters.set_private_data(hello)
+        if on_post is not None:
+            stream.watch()
+            self._channel.channel.on_post = on_post
         cmid.connect(parameters)
-        event = channel.channel.next_event(limit_s)
+        return True
+
+    def hand_over(self) -> None:
+        """An event was queued for another thread."""
+        if self._stream is not None:
+            self._stream.hand_over()
+
+    def next_event(self, limit_s: float) -> IdentifierEvent | None:
+        """The next event, which is waited for; None: none has come."""
+        return self._channel.channel.next_event(limit_s)
+
+    def answered(self, event: IdentifierEvent | None) -> Stream | None:
+        """The stream where ``event`` (None: nothing has come in time) says that there is one."""
         if event is None:
-            remember_unreached(gid)
-        if event is None or event.kind != events.ESTABLISHED:
+            remember_unreached(self._gid)
+        if event is None or event.kind != events.ESTABLISHED or self._stream is None:
             return None
-        stream.begin(Offer.decode(event.private_data))
-        made, stream, cmid = stream, None, None
-        made.follow(channel)
+        self._stream.begin(Offer.decode(event.private_data))
+        made, self._stream, self._cmid = self._stream, None, None
+        made.follow(self._channel)
         made.open()
         return made
-    except (PyverbsError, DriverError, ProtocolError):
-        return None
-    finally:
+
+    def end(self) -> None:
+        """Give back what has become of nothing."""
+        stream, self._stream = self._stream, None
+        cmid, self._cmid = self._cmid, None
         if stream is not None:
             stream.destroy()
         elif cmid is not None:
             cmid.close()
         if stream is not None or cmid is not None:
-            channel.close()
+            self._channel.close()
+
+
+def ask(gid: bytes, port: int, names: Names, settings: Settings, limit_s: float) -> Stream | None:
+    """A stream to ``port`` at ``gid``, which is waited for; None where there is none.  `PoolError` where this
+    side cannot.
+    """
+    asking = Asking(gid, port, names, settings)
+    try:
+        return asking.answered(asking.next_event(limit_s)) if asking.begin() else None
+    except FAILED:
+        return None
+    finally:
+        asking.end()

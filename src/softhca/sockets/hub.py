@@ -1,5 +1,5 @@
-"""One thread for all sockets of a process: it takes requests for connections, answers who asks where a port
-is served, and sees the end of peers.  It sleeps in one epoll; a stream's data do not pass here.
+"""One thread for all sockets of a process (`HUB`): it takes requests for connections, answers who asks where
+a port is served, and sees the end of peers.  It sleeps in one epoll; a stream's data do not pass here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ Callback = Callable[[], object]
 
 
 class Hub:
-    """Any thread may call any method.  OSError."""
+    """Any thread may call any method; ``name`` is the thread's.  OSError."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock = threading.RLock()
         self._epoll: select.epoll | None = None
         self._callbacks: dict[int, tuple[Callback, int]] = {}
@@ -80,7 +81,7 @@ class Hub:
                 self._open()
             if self._thread is not None:
                 return
-            made = threading.Thread(target=self._run, name="softhca-sockets", daemon=True)
+            made = threading.Thread(target=self._run, name=self._name, daemon=True)
             try:
                 made.start()
             except RuntimeError as error:
@@ -244,7 +245,10 @@ def _call(callback: Callback) -> int:
 
 RELAY_S = 2.0
 
-HUB = Hub()
+HUB = Hub("softhca-sockets")
+
+CONNECTING = Hub("softhca-connecting")
+"""Another one, for connections that nobody waits for: opening a device holds up no other socket."""
 
 SIDEBAND_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
@@ -258,3 +262,4 @@ def _before() -> None:
 
 
 os.register_at_fork(before=_before, after_in_child=HUB.after_fork)
+os.register_at_fork(after_in_child=CONNECTING.after_fork)

@@ -15,15 +15,18 @@ import struct
 from collections.abc import Callable
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets.hub import HUB
+from softhca.sockets.hub import HUB, Hub
 
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 64
 _MOST_GIDS = 64
 _ANSWER_S = 0.5
+_AGAIN_S = 0.005
 _END = b"/end"
 _DATAGRAMS = b"/udp"
 GID_BYTES = 16
+
+Found = Callable[[list[bytes]], object]
 
 
 def _name(port: int, address: bytes, what: bytes = b"") -> bytes:
@@ -115,35 +118,64 @@ def _gids(text: bytes) -> list[bytes]:
     return [text[at : at + GID_BYTES] for at in range(0, len(text) - GID_BYTES + 1, GID_BYTES)]
 
 
-def ask_for_datagrams(port: int, addresses: list[bytes], found: Callable[[list[bytes]], object]) -> None:
-    """Where datagrams to ``port`` of one of ``addresses``, which are this host's, are taken, the first that
-    is: ``found`` is called with it, at once where nobody says, else by the hub.
+class Question:
+    """Where ``port`` of one of ``addresses``, which are this host's, is served, the first that is: asked
+    without waiting, and ``found`` is called by ``hub`` with the answer.  ``datagrams``: of those.
     """
-    while addresses:
-        name = _name(port, addresses[0], _DATAGRAMS)
-        addresses = addresses[1:]
-        asking = KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            asking.setblocking(False)
-            asking.connect(name)
-            if not _is_ours(asking):
-                raise PermissionError("another user's")
-        except OSError:
+
+    def __init__(
+        self, hub: Hub, port: int, addresses: list[bytes], found: Found, datagrams: bool = False
+    ) -> None:
+        self._hub = hub
+        what = _DATAGRAMS if datagrams else b""
+        self._names = [_name(port, each, what) for each in addresses]
+        self._found = found
+        self._asking: KernelSocket | None = None
+        self._called_off = False
+
+    def begin(self) -> bool:
+        """Ask; False where nobody says anything: ``found`` is not called then."""
+        while self._names:
+            asking = KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                asking.setblocking(False)
+                asking.connect(self._names[0])
+                if not _is_ours(asking):
+                    raise PermissionError("another user's")
+                self._asking = asking
+                self._hub.watch(asking.fileno(), self._answered)
+            except BlockingIOError:  # many ask at once
+                asking.close()
+                self._asking = None
+                self._hub.start()
+                self._hub.after(_AGAIN_S, self._again)
+            except OSError:
+                asking.close()
+                self._asking = None
+                del self._names[0]
+                continue
+            return True
+        return False
+
+    def _again(self) -> None:
+        if not self._called_off and not self.begin():
+            self._found([])
+
+    def _answered(self) -> None:
+        if self._asking is not None:
+            text = b""
+            with contextlib.suppress(OSError):
+                text = self._asking.recv(_MOST_GIDS * GID_BYTES)
+            self.call_off()
+            self._found(_gids(text))
+
+    def call_off(self) -> None:
+        """By the hub: nobody wants to know any more."""
+        self._called_off = True
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            self._hub.forget(asking.fileno())
             asking.close()
-            continue
-
-        def answered(asking: KernelSocket = asking) -> None:
-            HUB.forget(asking.fileno())
-            with asking:
-                try:
-                    text = asking.recv(_MOST_GIDS * GID_BYTES)
-                except OSError:
-                    text = b""
-            found(_gids(text))
-
-        HUB.watch(asking.fileno(), answered)
-        return
-    found([])
 
 
 def takes_datagrams(port: int, addresses: list[bytes]) -> bool:

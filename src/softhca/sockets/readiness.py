@@ -71,6 +71,11 @@ class Readiness:
         """In a forked child, where another thread may have held the lock."""
         self._lock = threading.RLock()
 
+    def let_go(self) -> None:
+        """Keep no reference to the descriptor: where no number stands for it any more, no epoll has it."""
+        with self._lock:
+            self._program.close()
+
     def close(self) -> None:
         """Close it; numbers that stand for it stay open, and are readable."""
         with self._lock:

@@ -62,7 +62,9 @@ def resolve(host: str, port: int, hint: bytes, introduce: Introduce, done: Done)
         resolution.begin(gids)
 
     if connecting.is_here(host):
-        port_lookup.ask_for_datagrams(port, [address, connecting.any_like(address)], asked)
+        addresses = [address, connecting.any_like(address)]
+        if not port_lookup.Question(HUB, port, addresses, asked, datagrams=True).begin():
+            asked([])
     else:
         asked(connecting.candidates(host, port))
     return resolution

@@ -28,10 +28,11 @@ from softhca.sockets.cm_listening import CmServed
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_socket import DatagramSocket
 from softhca.sockets.hub import HUB
+from softhca.sockets.in_progress import InProgress
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.stream import Stream
-from softhca.sockets.stream_parts import GONE
+from softhca.sockets.stream_parts import GONE, failure
 from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
@@ -43,10 +44,11 @@ _KNOWN_FLAGS = (
 class socket(DatagramSocket):
     """As Python's ``socket.socket``.  ``settings`` are its connection's, and of those that it accepts."""
 
-    __slots__ = ("_alone", "_by_cm", "_carried", "_listener", "_upgrade")
+    __slots__ = ("_alone", "_by_cm", "_carried", "_failed", "_listener", "_upgrade")
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
-        self._upgrade: Upgrade | None = None
+        self._upgrade: Upgrade | InProgress | None = None
+        self._failed = 0
         self._listener: Served | None = None
         self._by_cm: CmServed | None = None
         self._alone = False
@@ -69,7 +71,7 @@ class socket(DatagramSocket):
     def stream(self) -> Stream | None:
         """The stream of a connection that goes by RDMA; None where it is the kernel's."""
         upgrade = self._upgrade
-        return None if upgrade is None or upgrade is GONE else upgrade.stream
+        return upgrade.stream if isinstance(upgrade, Upgrade) else None
 
     def fileno(self) -> int:
         """A descriptor that is readable and writable as the socket is."""
@@ -96,13 +98,19 @@ class socket(DatagramSocket):
     # connections
 
     def connect(self, address: Any, /) -> None:
-        """Connect, by RDMA where the peer has it.  Errors are TCP's; ENOBUFS: create buffer pool failed."""
-        if self.stream is not None:
-            raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
+        """Connect, by RDMA where the peer has it.  Errors are TCP's; ENOBUFS: create buffer pool failed.
+        A non-blocking one waits for nothing: EINPROGRESS, and SO_ERROR tells once the socket is writable.
+        """
+        self._check_unconnected()
+        if self.gettimeout() == 0 and self._may_upgrade():
+            code = self.connect_ex(address)
+            if code:
+                raise failure(code)
+            return
         made = self._ask(address)
         if made is None:
             if self._is_by_cm():
-                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+                raise failure(errno.ECONNREFUSED)
             super().connect(address)
             return
         try:
@@ -110,7 +118,7 @@ class socket(DatagramSocket):
             if self._is_by_cm():
                 names = super().getsockname(), self._numeric(address)
             else:
-                self._connect_tcp(address)
+                super().connect(address)
             self._adopt(made, names)
         except BaseException:
             made.destroy()
@@ -118,29 +126,50 @@ class socket(DatagramSocket):
 
     def connect_ex(self, address: Any, /) -> int:
         """As `connect`; the errno, 0 where it is connected."""
-        if self.stream is not None:
-            return errno.EISCONN
-        if not self._may_upgrade():
-            return super().connect_ex(address)
+        waits = self.gettimeout() != 0
         try:
-            made = None if self._is_by_cm() else self._ask(address)
-        except OSError as error:
-            return error.errno or errno.EINVAL
-        if made is None and not self._is_by_cm():
-            return super().connect_ex(address)
-        try:
-            if made is None:
+            self._check_unconnected()
+            if waits and self._may_upgrade():
                 self.connect(address)
                 return 0
-            self._connect_tcp(address)
-            self._adopt(made)
+        except kernel.gaierror:
+            raise
         except OSError as error:
-            if made is not None:
-                made.destroy()
             if isinstance(error, TimeoutError) and not error.errno:  # Python's own says EAGAIN, too
-                return errno.EAGAIN if self.gettimeout() else errno.ETIMEDOUT
+                return errno.EAGAIN
             return error.errno or errno.EINVAL
-        return 0
+        made = None if waits else self._begin_to_connect(address)
+        return super().connect_ex(address) if made is None else made
+
+    def _check_unconnected(self) -> None:
+        if isinstance(self._upgrade, InProgress):
+            raise failure(errno.EALREADY)
+        if self.stream is not None:
+            raise failure(errno.EISCONN)
+
+    def _begin_to_connect(self, address: Any) -> int | None:
+        """Have it done while nobody waits, and say EINPROGRESS; None: it is the kernel's, as far as is known
+        at once.
+        """
+        if not self._may_upgrade() or not isinstance(address, tuple) or len(address) < 2:
+            return None
+        self._failed = 0
+        by_cm = self._is_by_cm()
+        try:
+            self._upgrade = made = InProgress(self, self._numeric(address), self.settings)
+        except (OSError, ValueError, TypeError):
+            return None
+        if made.begin():
+            return errno.EINPROGRESS
+        self._upgrade = None
+        return errno.ECONNREFUSED if by_cm else None
+
+    def connected(self, upgrade: Upgrade | None, code: int) -> None:
+        """As `in_progress` says: it is over; by RDMA with ``upgrade``, else the connection is the kernel's.
+        ``code`` is the errno of a failure of which the kernel does not know, or 0.
+        """
+        self._failed = code
+        self._upgrade = upgrade
 
     def _is_by_cm(self) -> bool:
         """Whether it is to connect, or listens, by the connection manager alone."""
@@ -160,7 +189,7 @@ class socket(DatagramSocket):
             found = self._numeric(address)
             port = int(found[1])
             for gid in connecting.candidates(str(found[0]), port, self.settings.by_cm):
-                own = self._own_address(found)
+                own = connecting.own_address(self, found)
                 if own is None:
                     break
                 names = own[1], mapped(own[0]), mapped(str(found[0]))
@@ -173,31 +202,6 @@ class socket(DatagramSocket):
         except (OSError, ValueError, TypeError):
             pass
         return None
-
-    def _own_address(self, towards: tuple[Any, ...]) -> tuple[str, int] | None:
-        """The TCP address that this side is going to have."""
-        host, port = self.getsockname()[:2]
-        if not port:
-            source = connecting.source_towards(towards, self.family)
-            if source is None:
-                return None
-            super().bind((source, 0, *towards[2:]))
-            host, port = self.getsockname()[:2]
-        if host in ("0.0.0.0", "::"):
-            source = connecting.source_towards(towards, self.family)
-            if source is None:
-                return None
-            host = source
-        return host, port
-
-    def _connect_tcp(self, address: Any) -> None:
-        """Connect by TCP; at once, for the peer's kernel answers."""
-        timeout = self.gettimeout()
-        super().settimeout(self.settings.connect_s if timeout == 0 else timeout)
-        try:
-            super().connect(address)
-        finally:
-            super().settimeout(timeout)
 
     def _adopt(self, stream: Stream, names: tuple[Any, Any] | None = None) -> None:
         """The connection is ``stream``'s from here on; ``names`` where there is no other."""
@@ -464,7 +468,7 @@ class socket(DatagramSocket):
 
     # options and names
 
-    def _beside(self) -> Upgrade | Carried | None:
+    def _beside(self) -> Upgrade | InProgress | Carried | None:
         """What has names and options where the descriptor has them not.  A socket of TLS is made of a number
         before the plain one gives it up.
         """
@@ -479,7 +483,7 @@ class socket(DatagramSocket):
         if one is not None:
             one.tcp.setsockopt(*arguments)
             if self._upgrade is not None:
-                self._upgrade.liveness.set_options()
+                self._upgrade.set_options()
             return
         super().setsockopt(*arguments)
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_RCVBUF) and isinstance(arguments[2], int):
@@ -487,15 +491,12 @@ class socket(DatagramSocket):
 
     def getsockopt(self, *arguments: Any) -> Any:
         """Options are TCP's, but SO_ERROR."""
-        one = self._by_cm or self._beside()
-        if one is not None and self._upgrade is None:
-            return one.tcp.getsockopt(*arguments)
-        if self._upgrade is None:
-            return super().getsockopt(*arguments)
-        if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR):
-            found = self._upgrade.stream.take_error()
+        one, upgrade = self._by_cm or self._beside(), self._upgrade
+        if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR) and (self._failed or upgrade is not None):
+            found = self._failed or (0 if upgrade is None else upgrade.take_error())
+            self._failed = 0
             return found if len(arguments) < 3 else struct.pack("i", found)
-        return self._upgrade.tcp.getsockopt(*arguments)
+        return super().getsockopt(*arguments) if one is None else one.tcp.getsockopt(*arguments)
 
     def getpeername(self) -> Any:
         """The peer's TCP address."""
@@ -509,6 +510,22 @@ class socket(DatagramSocket):
         one = self._beside()
         return super().getsockname() if one is None else one.own_name
 
+    def settimeout(self, value: float | None, /) -> None:
+        """Of a connection that is being made: one that is to block waits here until it is there."""
+        super().settimeout(value)
+        if value != 0:
+            self._await_connection()
+
+    def setblocking(self, flag: bool, /) -> None:
+        """As `settimeout`."""
+        super().setblocking(flag)
+        if flag:
+            self._await_connection()
+
+    def _await_connection(self) -> None:
+        if isinstance(self._upgrade, InProgress):
+            self._upgrade.wait()
+
     # the end
 
     def shutdown(self, how: int, /) -> None:
@@ -521,7 +538,7 @@ class socket(DatagramSocket):
             raise OverflowError("Python int too large to convert to C int")
         if how not in (kernel.SHUT_RD, kernel.SHUT_WR, kernel.SHUT_RDWR):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        if upgrade.stream.error:
+        if isinstance(upgrade, InProgress) or upgrade.stream.error:
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
         upgrade.stream.shutdown(how != kernel.SHUT_WR, how != kernel.SHUT_RD)
 
@@ -552,7 +569,7 @@ class socket(DatagramSocket):
         super().__del__()
 
     @staticmethod
-    def _lingers_not(upgrade: Upgrade) -> bool:
+    def _lingers_not(upgrade: Upgrade | InProgress) -> bool:
         """Whether the program wants an abrupt end (SO_LINGER with 0 seconds)."""
         with contextlib.suppress(OSError):
             raw = upgrade.tcp.getsockopt(kernel.SOL_SOCKET, kernel.SO_LINGER, 8)
@@ -563,13 +580,14 @@ class socket(DatagramSocket):
         """The descriptor, which can be read and written: that of a connection by RDMA by a `Relay`.  A
         listening socket's is served by TCP alone.
         """
+        self._await_connection()
         upgrade, self._upgrade = self._upgrade, GONE
         listener, self._listener = self._listener, None
         self._carried = None
         if listener is not None:
             listener.leave()
         number = super().detach()
-        if upgrade is not None and upgrade is not GONE:
+        if isinstance(upgrade, Upgrade):
             upgrade.stream.on_change = None
             try:
                 carry(upgrade, number)
@@ -582,13 +600,14 @@ class socket(DatagramSocket):
     def carry(self) -> None:
         """As `forking.Accepted`'s."""
         upgrade = self._upgrade
-        if upgrade is None or upgrade is GONE or upgrade.shared or upgrade.polled or upgrade.stream.used:
+        if not isinstance(upgrade, Upgrade) or upgrade.shared or upgrade.polled or upgrade.stream.used:
             return
         self._carried = carry(upgrade, super().fileno())
         self._upgrade = upgrade.stream.on_change = None
 
     def dup(self) -> socket:
         """A duplicate: the same connection."""
+        self._await_connection()
         number = _socket.dup(KernelSocket.fileno(self))
         made = type(self)(self.family, self.type, self.proto, fileno=number)
         made.settings = self.settings

@@ -22,14 +22,21 @@ ABRUPT_S = 0.2
 class Upgrade:
     """What a connection has beside the kernel's: its stream, the TCP connection, and the descriptor.  Shared
     by all duplicates of a socket; closed with the last.  Where there is no TCP connection, ``tcp`` is a
-    socket that has the options alone, and ``names`` are this side's address and the peer's.
+    socket that has the options alone, and ``names`` are this side's address and the peer's.  ``readiness``
+    is what the number stands for already, if for anything.
     """
 
-    def __init__(self, stream: Stream, tcp: KernelSocket, names: tuple[Any, Any] | None = None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        tcp: KernelSocket,
+        names: tuple[Any, Any] | None = None,
+        readiness: Readiness | None = None,
+    ) -> None:
         self.stream = stream
         self.tcp = tcp
         self.names = names
-        self.readiness = Readiness()
+        self.readiness = readiness or Readiness()
         _upgrades[self.readiness.inode] = self
         self.polled = self.carried = False
         self._users = 1
@@ -60,6 +67,14 @@ class Upgrade:
     def peer_name(self) -> Any:
         """The peer's address."""
         return self.tcp.getpeername() if self.names is None else self.names[1]
+
+    def set_options(self) -> None:
+        """Options may have changed."""
+        self.liveness.set_options()
+
+    def take_error(self) -> int:
+        """The errno of a failure that was not told yet, else 0."""
+        return self.stream.take_error()
 
     def _changed(self) -> None:
         if self.polled and self.readiness.set(self.stream.readable, self.stream.writable):

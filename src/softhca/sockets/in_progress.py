@@ -1,0 +1,344 @@
+"""A connection that is being made while nobody waits: what a non-blocking `connect` leaves behind.
+
+The program's thread looks only whether anybody on this host says that the port is served.  Whatever may take
+its time is done by the hub `CONNECTING`: hearing where, opening the device, asking there, and connecting by
+TCP.  Meanwhile the socket's number stands for a descriptor that is neither readable nor writable.  It becomes
+writable when the connection is there, by RDMA; where it is TCP's the number is the kernel's socket again, and
+epolls have that one instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket as kernel
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from softhca.machine.kernel_sockets import KernelSocket
+from softhca.sockets import connecting, port_lookup, registrations
+from softhca.sockets.connecting import Asking, mapped
+from softhca.sockets.hub import CONNECTING
+from softhca.sockets.memory_processing import PoolError
+from softhca.sockets.readiness import Readiness
+from softhca.sockets.settings import Settings
+from softhca.sockets.stream import Stream
+from softhca.sockets.stream_parts import failure
+from softhca.sockets.upgrade import Upgrade
+
+if TYPE_CHECKING:
+    from softhca.sockets.stream_socket import socket
+
+_log = logging.getLogger("softhca.sockets")
+
+_LEFT_S = 1.0
+"""So long registrations that could not be followed are kept, for the program to see that they are ready."""
+
+
+class InProgress:
+    """Of the socket ``one``, towards the numeric address ``towards``.  It has the place of an `Upgrade` until
+    it is over: then whatever needs a connection is EAGAIN.  Any thread may call any method.
+    """
+
+    def __init__(self, one: socket, towards: tuple[Any, ...], settings: Settings) -> None:
+        self._settings = settings
+        self._towards = towards
+        self._host, self._port = str(towards[0]), int(towards[1])
+        self._address = mapped(self._host)
+        self._owner: weakref.ref[socket] = weakref.ref(one)
+        self._changed = threading.Condition(threading.RLock())
+        self._over = False
+        self._followed = False
+        self._made = contextlib.ExitStack()
+        self._question: port_lookup.Question | None = None
+        self._asking: Asking | None = None
+        self._stream: Stream | None = None
+        self._gids: list[bytes] = []
+
+    def begin(self) -> bool:
+        """Begin; False: it is TCP's, as far as is known at once, or there is no descriptor left."""
+        with self._changed:
+            if not self._ask():
+                return False
+            one = self._owner()
+            assert one is not None
+            number = KernelSocket.fileno(one)
+            try:
+                self.tcp = KernelSocket(one.family, one.type, one.proto, fileno=os.dup(number))
+                self._made.callback(self._close_tcp)
+                self._readiness = Readiness()
+                self._made.callback(self._readiness.close)
+                self._readiness.set(False, False)
+                self._readiness.replace(number)
+                os.set_blocking(number, False)
+            except OSError:
+                self._over = True
+                CONNECTING.soon(self._call_off)
+                return False
+            _all.add(self)
+            return True
+
+    def _ask(self) -> bool:
+        """Whether there is somebody to ask."""
+        if connecting.is_here(self._host):
+            addresses = [self._address, connecting.any_like(self._address)]
+            self._question = port_lookup.Question(CONNECTING, self._port, addresses, self._found)
+            if self._question.begin():
+                CONNECTING.after(self._settings.connect_s, self._unanswered)
+                return True
+            gids = [self._address] if self._settings.by_cm else []
+        else:
+            gids = connecting.candidates(self._host, self._port, self._settings.by_cm)
+        if gids or self._settings.by_cm:
+            try:
+                CONNECTING.start()
+            except OSError:
+                return False
+            CONNECTING.soon(partial(self._found, gids))
+            return True
+        return False
+
+    # by the hub
+
+    def _found(self, gids: list[bytes]) -> None:
+        with self._changed:  # `begin` has it until all is there
+            self._question = None
+            self._gids = gids or ([self._address] if self._settings.by_cm else [])
+        self._step(self._next)
+
+    def _unanswered(self) -> None:
+        """Whoever said that the port is served does not say where."""
+        if self._question is not None:
+            self._question.call_off()
+            self._found([])
+
+    def _step(self, step: Callable[[], object]) -> None:
+        """Go on, unless nobody wants it any more."""
+        if self._over:
+            return
+        try:
+            step()
+        except PoolError:
+            self._give_up(errno.ENOBUFS)
+        except OSError as error:
+            self._give_up(error.errno or errno.EINVAL)
+        except Exception:
+            _log.exception("a connection could not be made")
+            self._give_up(errno.EIO)
+
+    def _next(self) -> None:
+        """Ask at the next place; by TCP alone behind the last."""
+        self._end_asking()
+        while self._gids:
+            gid, self._gids = self._gids[0], self._gids[1:]
+            try:
+                own = connecting.own_address(self.tcp, self._towards)
+                if own is None:
+                    break
+                names = own[1], mapped(own[0]), self._address
+                asking = self._asking = Asking(gid, self._port, names, self._settings)
+                if asking.begin(partial(self._posted, asking)):
+                    late = partial(self._step, partial(self._hear, asking, late=True))
+                    CONNECTING.after(self._settings.connect_s, late)
+                    return
+            except PoolError:
+                raise
+            except (*connecting.FAILED, OSError, ValueError):
+                pass
+            self._end_asking()
+        self._connect()
+
+    def _posted(self, asking: Asking) -> None:
+        CONNECTING.soon(partial(self._step, partial(self._hear, asking)))
+        asking.hand_over()
+
+    def _hear(self, asking: Asking, late: bool = False) -> None:
+        """There may be an answer; ``late``: it is waited for no longer."""
+        if asking is not self._asking:
+            return
+        try:
+            event = asking.next_event(0)
+            if event is None and not late:
+                return
+            self._stream = asking.answered(event)
+        except connecting.FAILED:
+            pass
+        if self._stream is None:
+            self._next()
+        else:
+            self._asking = None
+            self._connect()
+
+    def _connect(self) -> None:
+        """By TCP, which is the sign that the connection is there; not where it is the manager's alone."""
+        if self._settings.by_cm:
+            self._connected(0 if self._stream is not None else errno.ECONNREFUSED)
+            return
+        code = self.tcp.connect_ex(self._towards)
+        if self._stream is None:
+            self._leave_to_kernel(0 if code == errno.EINPROGRESS else code)
+        elif code == errno.EINPROGRESS:
+            CONNECTING.watch(self.tcp.fileno(), partial(self._step, self._answered), select.EPOLLOUT)
+        else:
+            self._connected(code)
+
+    def _answered(self) -> None:
+        CONNECTING.forget(self.tcp.fileno())
+        self._connected(self.tcp.getsockopt(kernel.SOL_SOCKET, kernel.SO_ERROR))
+
+    def _connected(self, code: int) -> None:
+        if code or self._stream is None:
+            self._give_up(code)
+            return
+        names = (self.tcp.getsockname(), self._towards) if self._settings.by_cm else None
+        made = Upgrade(self._stream, self.tcp, names, self._readiness)
+        self._stream = None
+        if self._tell(lambda one: one.connected(made, 0)):
+            made.poll()
+        else:
+            made.leave(abruptly=True)
+
+    def _give_up(self, code: int) -> None:
+        """It has failed, by what the kernel does not know of."""
+        self._end_asking()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.destroy()
+        self._leave_to_kernel(code)
+
+    def _leave_to_kernel(self, code: int) -> None:
+        """The number is the kernel's socket again, which may still be connecting."""
+        followed = False
+
+        def leave(one: socket) -> None:
+            nonlocal followed
+            number = KernelSocket.fileno(one)
+            inheritable = os.get_inheritable(number)
+            change = partial(os.dup2, self.tcp.fileno(), number, inheritable)
+            followed = registrations.follow(number, change)
+            one.connected(None, code)
+
+        if not self._tell(leave):
+            self._call_off()
+            return
+        self._followed = followed
+        try:
+            CONNECTING.watch(self.tcp.fileno(), self._wake, select.EPOLLOUT)
+        except OSError:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Those that wait for the descriptor which the number stood for look again."""
+        self._close_tcp()
+        self._readiness.set(False, True)
+        if self._followed:
+            self._readiness.let_go()
+        CONNECTING.after(_LEFT_S, self._readiness.close)
+
+    def _tell(self, how: Callable[[socket], object]) -> bool:
+        """Tell the socket that it is over; False where it wants nothing any more."""
+        with self._changed:
+            one = self._owner()
+            if self._over or one is None or KernelSocket.fileno(one) < 0:
+                return False
+            how(one)
+            self._over = True
+            self._made.pop_all()  # what was made here is others' from here on
+            self._changed.notify_all()
+            return True
+
+    def _end_asking(self) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.end()
+
+    def _call_off(self) -> None:
+        """Give back everything."""
+        if self._question is not None:
+            self._question.call_off()
+        self._end_asking()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.destroy()
+        self._made.close()
+
+    def _close_tcp(self) -> None:
+        if self.tcp.fileno() >= 0:
+            CONNECTING.forget(self.tcp.fileno())
+            self.tcp.close()
+
+    # in the place of an upgrade
+
+    def wait(self) -> None:
+        """Until it is over, which may take as long as TCP does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over)
+
+    @property
+    def stream(self) -> Any:
+        """There is none yet."""
+        raise failure(errno.ECONNRESET if self._over else errno.EAGAIN)
+
+    @property
+    def own_name(self) -> Any:
+        """This side's address, as far as it is known."""
+        return self.tcp.getsockname()
+
+    @property
+    def peer_name(self) -> Any:
+        """OSError ENOTCONN."""
+        raise failure(errno.ENOTCONN)
+
+    def take_error(self) -> int:
+        """Nothing has failed yet."""
+        return errno.ECONNRESET if self._over else 0
+
+    def set_options(self) -> None:
+        """They are TCP's alone."""
+
+    def poll(self) -> None:
+        """The descriptor is right as it is."""
+
+    def leave(self, abruptly: bool) -> None:
+        """Nobody wants it any more; ``abruptly`` makes no difference."""
+        with self._changed:
+            if self._over:
+                return
+            self._over = True
+            self._changed.notify_all()
+        CONNECTING.soon(self._call_off)
+
+    def drop(self) -> None:
+        """The hub: a socket was dropped that was not closed."""
+        self.leave(True)
+
+    def abandon(self) -> None:
+        """In a forked child: the connection is the parent's, here it is ECONNRESET."""
+        self._changed = threading.Condition(threading.RLock())
+        self._over = True
+        self._readiness.abandon()
+        one = self._owner()
+        if one is not None and KernelSocket.fileno(one) >= 0:
+            ended = Readiness()
+            ended.replace(KernelSocket.fileno(one))
+            ended.close()
+        self.tcp.close()
+
+
+_all: weakref.WeakSet[InProgress] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for each in list(_all):
+        if not each._over:
+            each.abandon()
+    _all.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
