@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import select
 import socket as kernel
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from machine_speed import limit_s
 from softhca import sockets
 from softhca.sockets import completion_thread, connecting, listening, port_lookup
+from softhca.sockets.datagram_socket import DatagramSocket
+from softhca.sockets.hub import CONNECTING
+
+Step = Callable[[], object]
 
 ACCEPTS_TOO = """
 import sys
@@ -145,6 +154,138 @@ def test_attendants_of_closed_devices_are_forgotten() -> None:
     completion_thread.completion_thread_of(other)  # type: ignore[arg-type]
     assert closed not in completion_thread._completion_threads
     assert completion_thread._completion_threads.pop(other)  # type: ignore[call-overload]
+
+
+def bound(name: tuple[str, int] = ("127.0.0.1", 0)) -> sockets.socket:
+    made = sockets.socket()
+    made.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEADDR, 1)
+    made.bind(name)
+    return made
+
+
+def in_the_kernel_s_listen(monkeypatch: pytest.MonkeyPatch, before: Step, behind: Step) -> None:
+    """Have `socket.listen` do something just before the kernel listens, and just behind."""
+    listen = kernel.socket.listen
+
+    def steps(one: sockets.socket, backlog: int) -> None:
+        before()
+        listen(one, backlog)
+        behind()
+
+    monkeypatch.setattr(DatagramSocket, "listen", steps, raising=False)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_who_comes_when_the_kernel_begins_to_listen_is_not_too_early(
+    monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    """Before that it is refused; at once behind it, before `listen` has returned, it is served."""
+    asks, begin = threading.Event(), connecting.Asking.begin
+
+    def asking(one: connecting.Asking, *arguments: Any) -> bool:
+        begun = begin(one, *arguments)
+        asks.set()
+        return begun
+
+    def connects(client: sockets.socket) -> None:
+        if blocking:
+            client.connect(server.getsockname())
+        else:
+            client.setblocking(False)
+            assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
+            client.setblocking(True)
+
+    def is_refused() -> None:
+        with sockets.socket() as early, pytest.raises(ConnectionRefusedError):
+            kernel.socket.connect(early, server.getsockname())
+
+    def comes() -> None:
+        monkeypatch.setattr(connecting.Asking, "begin", asking)
+        thread.start()
+        assert asks.wait(limit_s(20))
+
+    with bound() as server, sockets.socket() as client:
+        client.settings = sockets.Settings(connect_s=limit_s(20))
+        thread = threading.Thread(target=connects, args=(client,))
+        in_the_kernel_s_listen(monkeypatch, is_refused, comes)
+        server.listen()
+        thread.join(limit_s(20))
+        speak(client, server, True)
+
+
+def test_a_listen_that_fails_promises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails because another socket listens there already, by TCP alone, to which whoever asks comes."""
+    clients: list[sockets.socket] = []
+    asked, listens = threading.Event(), listening.Served.listens
+
+    def is_asked(one: listening.Served) -> bool:
+        asked.set()
+        return listens(one)
+
+    def comes() -> None:
+        thread.start()
+        assert asked.wait(limit_s(20))
+
+    monkeypatch.setattr(listening.Served, "listens", is_asked)
+    with bound() as late, kernel.socket() as plain:
+        plain.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEADDR, 1)
+        plain.bind(late.getsockname())
+        plain.listen()
+        name = late.getsockname()
+        thread = threading.Thread(target=lambda: clients.append(sockets.create_connection(name)))
+        in_the_kernel_s_listen(monkeypatch, comes, lambda: None)
+        with pytest.raises(OSError, match="in use"):
+            late.listen()
+        thread.join(limit_s(20))
+        speak(clients[0], plain, False)
+
+
+def test_a_listen_that_fails_leaves_the_other_one_served() -> None:
+    with bound() as first, bound(first.getsockname()) as second:
+        first.listen()
+        with pytest.raises(OSError, match="in use"):
+            second.listen()
+        speak(sockets.create_connection(first.getsockname()), first, True)
+
+
+def test_a_socket_that_listens_without_an_address_gets_one() -> None:
+    with sockets.socket() as one:
+        one.listen()
+        host, port = one.getsockname()
+        assert host == "0.0.0.0"
+        speak(sockets.create_connection(("127.0.0.1", port)), one, True)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_host_that_is_starting_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch, blocking: bool) -> None:
+    """It has no adapter yet, and nobody listens there.  Another host's address is this host's here, so that
+    it can be connected to.
+    """
+    gid, name = connecting.mapped("127.0.0.1"), port_of_nobody()
+    monkeypatch.setattr(connecting, "is_here", lambda _: False)
+    monkeypatch.setattr(connecting, "_unreached", {})
+    monkeypatch.setattr(connecting.Asking, "begin", lambda _, *__: connecting.remember_unreached(gid))
+    with sockets.socket() as client:
+        client.setblocking(blocking)
+        if blocking:
+            with pytest.raises(ConnectionRefusedError):
+                client.connect(name)
+        else:
+            assert client.connect_ex(name) == errno.EINPROGRESS
+            assert select.select([], [client], [], limit_s(20))[1]
+            assert client.getsockopt(kernel.SOL_SOCKET, kernel.SO_ERROR) == errno.ECONNREFUSED
+            done = threading.Event()
+            CONNECTING.soon(done.set)
+            assert done.wait(limit_s(20))
+    assert connecting.candidates(*name) == []
+    monkeypatch.setattr(connecting, "UNREACHED_S", connecting.UNREACHED_S - connecting.REFUSED_S)
+    assert connecting.candidates(*name) == [gid]
+
+
+def port_of_nobody() -> tuple[str, int]:
+    with kernel.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()
 
 
 def test_nothing_is_served_where_nobody_listens() -> None:

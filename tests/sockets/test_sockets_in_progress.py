@@ -221,6 +221,7 @@ def test_a_refusal_is_told(mute: kernel.socket, served: bool) -> None:
             bound.bind(("127.0.0.1", 0))
             serving = listening.serve(bound, bound.settings)
             assert serving is not None
+            serving.begin()  # as if the kernel did
             client = started(bound.getsockname())
         else:
             mute.shutdown(kernel.SHUT_RDWR)

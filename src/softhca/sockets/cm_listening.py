@@ -73,6 +73,10 @@ class CmServed:
         self._readiness.replace(KernelSocket.fileno(one))
         _served[self._readiness.inode] = self
 
+    def listens(self) -> bool:
+        """Whether it does."""
+        return not self.closed
+
     def serves(self, address: bytes) -> bool:
         """Whether connections to ``address`` come here."""
         return address in self.addresses or any_like(address) in self.addresses

@@ -32,6 +32,10 @@ from softhca.verbs.pyverbs_error import PyverbsError
 _ACK_OPTION = 3
 UNREACHED_S = 60.0
 """A host that has not answered is not asked again for so long."""
+REFUSED_S = 1.0
+"""Nor for so long one that has refused the TCP connection: who is just starting does not listen yet, and may
+have no adapter yet.
+"""
 _MOST_UNREACHED = 1024
 
 _unreached: dict[bytes, float] = {}
@@ -104,6 +108,13 @@ def remember_unreached(gid: bytes) -> None:
         if len(_unreached) >= _MOST_UNREACHED:
             _unreached.clear()
         _unreached[gid] = time.monotonic()
+
+
+def remember_refusal(gid: bytes) -> None:
+    """A host has refused a TCP connection, which it may take soon."""
+    with _unreached_lock:
+        if gid in _unreached:
+            _unreached[gid] = min(_unreached[gid], time.monotonic() - UNREACHED_S + REFUSED_S)
 
 
 def own_address(one: KernelSocket, towards: tuple[Any, ...]) -> tuple[str, int] | None:

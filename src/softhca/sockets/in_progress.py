@@ -235,6 +235,10 @@ class InProgress:
 
     def _wake(self) -> None:
         """Those that wait for the descriptor which the number stood for look again."""
+        try:
+            self.tcp.getpeername()
+        except OSError:
+            connecting.remember_refusal(self._address)
         self._close_tcp()
         self._readiness.set(False, True)
         if self._followed:

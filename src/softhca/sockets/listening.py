@@ -33,6 +33,8 @@ from softhca.verbs.pyverbs_error import PyverbsError
 
 MOST = 256
 UNCLAIMED_S = 30.0
+BEGIN_S = 1.0
+"""So long who asks a socket that is about to listen waits at most for that."""
 OPENED_S = 0.25
 """So long who accepts a TCP connection waits at most for the word that its stream is used: longer than a
 packet takes that is lost and sent again.
@@ -45,8 +47,8 @@ _served: dict[int, Served] = {}
 
 
 def serve(listening: KernelSocket, settings: Settings) -> Served | None:
-    """Serve what ``listening`` listens at by RDMA, too, until the last user leaves; None where that cannot
-    be.
+    """Serve what ``listening``, which is bound and is to listen, has the port of by RDMA, too, until the last
+    user leaves; None where that cannot be.  Nobody is promised anything before `Served.begin`.
     """
     inode, port, addresses = _place(listening)
     with requests.LOCK:
@@ -56,7 +58,6 @@ def serve(listening: KernelSocket, settings: Settings) -> Served | None:
         with contextlib.suppress(*requests.FAILED):
             if not listening.getsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT):
                 return Served(inode, port, addresses, settings)
-    end_elsewhere(listening)
     return None
 
 
@@ -100,6 +101,7 @@ class Served:
         self._users = 1
         self._lock = threading.RLock()
         self._ready: dict[Key, tuple[float, Stream]] = {}
+        self._listens = threading.Event()
         self._advertisements: list[PortAdvertisement] = []
         self.closed = False
         with requests.LOCK:
@@ -127,6 +129,16 @@ class Served:
             self._users -= 1
             if not self._users:
                 self.close()
+
+    def begin(self) -> None:
+        """The kernel listens."""
+        self._listens.set()
+
+    def listens(self) -> bool:
+        """Whether the kernel listens, for which is waited: peers find the port before it does, so that none
+        comes too early to find it.
+        """
+        return self._listens.wait(BEGIN_S) and not self.closed
 
     def serves(self, address: bytes) -> bool:
         """Whether TCP connections to ``address`` come here."""
@@ -182,6 +194,7 @@ class Served:
                 if self.closed:
                     return
                 self.closed = True
+                self._listens.set()
                 waiting = [stream for _, stream in self._ready.values()]
                 self._ready.clear()
             _served.pop(self._inode, None)
@@ -207,7 +220,7 @@ class Listener(requests.RequestListener):
             host, towards = addresses_of(event.private_data)
             _check_host(cmid, host)
             served = self.find(towards)
-            if served is None or served.alone != peer.alone:
+            if served is None or served.alone != peer.alone or not served.listens():
                 raise ProtocolError("nobody listens at that address in that way")
             devices.keep(cmid)
             stream = Stream(cmid, served.settings)

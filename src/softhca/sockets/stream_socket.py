@@ -111,7 +111,7 @@ class socket(DatagramSocket):
         if made is None:
             if self._is_by_cm():
                 raise failure(errno.ECONNREFUSED)
-            super().connect(address)
+            self._connect_by_tcp(address)
             return
         try:
             names = None
@@ -122,6 +122,14 @@ class socket(DatagramSocket):
             self._adopt(made, names)
         except BaseException:
             made.destroy()
+            raise
+
+    def _connect_by_tcp(self, address: Any) -> None:
+        try:
+            super().connect(address)
+        except ConnectionRefusedError:
+            if self._may_upgrade():
+                connecting.remember_refusal(mapped(self._numeric(address)[0]))
             raise
 
     def connect_ex(self, address: Any, /) -> int:
@@ -235,9 +243,23 @@ class socket(DatagramSocket):
                 raise requests.as_os_error(error) from None
         if self._by_cm is not None:
             return
-        super().listen(backlog)
-        if self._may_upgrade() and self._listener is None:
-            self._listener = listening.serve(self, self.settings)
+        if self._listener is not None or not self._may_upgrade():
+            super().listen(backlog)
+            return
+        if not KernelSocket.getsockname(self)[1]:  # as the kernel's does
+            super().bind(("0.0.0.0" if self.family == kernel.AF_INET else "::", 0))
+        served = listening.serve(self, self.settings)
+        try:
+            super().listen(backlog)
+        except BaseException:
+            if served is not None:
+                served.leave()
+            raise
+        self._listener = served
+        if served is None:
+            listening.end_elsewhere(self)
+        else:
+            served.begin()
 
     def accept(self) -> tuple[socket, Any]:
         """The next connection, by RDMA where its peer has asked so."""
