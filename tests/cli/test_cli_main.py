@@ -183,6 +183,29 @@ def test_a_command_is_imported_when_it_is_asked_for():
     assert "softhca.cli.perf" not in with_abi
 
 
+@pytest.mark.parametrize(
+    ("name", "spared"),
+    [
+        ("perf", ["adapter.config", "mailbox.box", "verbs.device"]),
+        ("run", ["adapter.config", "cli.kernel_files"]),
+        ("simulate", ["simulation.runner", "verbs.device"]),
+        ("fabric", ["simulation.runner"]),
+    ],
+)
+def test_the_parser_of_a_command_needs_nothing_that_only_running_it_needs(name, spared):
+    """`softhca perf --help` is there before the verbs would be."""
+    program = (
+        "import sys\n"
+        "from softhca.cli.main import build_parser\n"
+        "build_parser(sys.argv[1]).format_help()\n"
+        "print(*sys.modules)\n"
+    )
+    command = [sys.executable, "-c", program, name]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert f"softhca.cli.{name}" in imported
+    assert {f"softhca.{module}" for module in spared} & set(imported) == set()
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_its_module_and_its_help(name, capsys):
     with pytest.raises(SystemExit) as ended:

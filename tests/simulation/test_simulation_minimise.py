@@ -7,7 +7,6 @@ import pytest
 from changed_polls import change_polls
 
 from softhca.adapter.engine import Adapter
-from softhca.cli import simulate
 from softhca.cli.main import main
 from softhca.links.decisions import EXAMPLES, Decision, Script, TooManyPackets, parse_decisions
 from softhca.links.faults import Faults, FaultsError
@@ -192,7 +191,7 @@ def accept_duplicates(monkeypatch):
         right_run = runner.run_world
         change_polls(monkeypatch, twice)
         monkeypatch.setattr(node_module, "_new_engine", Forgetful)
-        for module in (runner, campaign, simulate):
+        for module in (runner, campaign):
             monkeypatch.setattr(module, "run_world", run)
 
     return put_in

@@ -11,8 +11,8 @@ from softhca.cli.errors import FAILED, CommandError, UsageError
 from softhca.cli.fabric_routes import ENGINES, failed_links, routed
 from softhca.cli.fabric_show import save
 from softhca.cli.fabric_topology import add_topology, load_topology
+from softhca.cli.moments import moment, seed_number
 from softhca.cli.roles import number
-from softhca.cli.simulate import moment, seed_number
 
 if TYPE_CHECKING:
     from softhca.fabric.routing import Routes

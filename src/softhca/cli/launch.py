@@ -15,7 +15,6 @@ from pathlib import Path
 
 import softhca
 from softhca.cli.errors import CommandError, UsageError
-from softhca.cli.kernel_files import write_commands, write_devices
 from softhca.links.fault_counters import REPORTS_VARIABLE
 from softhca.links.variables import CAPTURE, FAULTS
 from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse, resolve
@@ -136,6 +135,8 @@ def prepare(place: Path, devices: Sequence[str], path: str, shared: bool = False
     files and of commands of ``path``; `environment` leads them there.  ``shared``: processes of a copy
     share its devices.
     """
+    from softhca.cli.kernel_files import write_commands, write_devices  # needs adapters, `--help` does not
+
     package = place / ALIAS / "pyverbs"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(ALIAS_MODULE)

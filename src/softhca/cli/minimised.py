@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from softhca.cli import output
-from softhca.simulation.minimise import MAX_RUNS, Minimised
+
+if TYPE_CHECKING:
+    from softhca.simulation.minimise import Minimised
 
 MOST_LINES = 30
 
@@ -15,6 +18,8 @@ MOST_LINES = 30
 @contextlib.contextmanager
 def minimising() -> Iterator[Callable[[int, int], object]]:
     """A line on the terminal while a world is minimised: runs made, faults left."""
+    from softhca.simulation.minimise import MAX_RUNS
+
     with output.progress("minimising", MAX_RUNS) as advance:
         yield lambda runs, left: advance(runs)
 

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from softhca.cli import output
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.minimised import minimising, print_minimised
+from softhca.cli.moments import moment, seed_number
 from softhca.links.decisions import Script, parse_decisions
 from softhca.links.faults import FaultsError
-from softhca.simulation.ladder import FOREVER_NS, LadderError, draw
-from softhca.simulation.minimise import Minimised, minimise
-from softhca.simulation.runner import Outcome, ScenarioError, find_scenario, run_world
 from softhca.simulation.scenarios import SCENARIOS
-from softhca.simulation.trace import Trace
 from softhca.wire.capture_file import LINKTYPE_INFINIBAND, LINKTYPE_RAW
 from softhca.wire.pcapng import PcapngWriter
 
+if TYPE_CHECKING:
+    from softhca.simulation.minimise import Minimised
+    from softhca.simulation.runner import Outcome
+
 DEFAULT_SCENARIO = "rc-mix"
 DEFAULT_SEED = 1
-_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|ms|s)", re.ASCII)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -64,23 +61,12 @@ def add_faults_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def seed_number(text: str) -> int:
-    """A seed: any integer from 0."""
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no seed: expected an integer from 0")
-    return int(text)
-
-
-def moment(text: str) -> int:
-    """A time of the world in nanoseconds, from a number and its unit."""
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: expected something like 1.2ms")
-    return int(Fraction(match[1]) * _UNITS_NS[match[2]])
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the world; 1 when a rule was broken in it."""
+    from softhca.simulation.ladder import LadderError
+    from softhca.simulation.runner import ScenarioError, find_scenario, run_world
+    from softhca.simulation.trace import Trace
+
     if args.svg is None and (args.qp or args.svg_from is not None or args.svg_to is not None):
         raise UsageError("--qp, --svg-from and --svg-to say what --svg draws: expected --svg FILE as well")
     writers: list[Callable[[str], object]] = []
@@ -108,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(f"{error.filename}: {error.strerror}") from None
     found = None
     if args.minimise and outcome.violations:
+        from softhca.simulation.minimise import minimise
+
         with minimising() as advance:
             found = minimise(args.scenario, args.seed, args.faults, args.only_faults, advance=advance)
     _print(args, outcome, found)
@@ -123,6 +111,8 @@ def _to_all(writers: list[Callable[[str], object]]) -> Callable[[str], object] |
 
 def _picture(args: argparse.Namespace, outcome: Outcome, lines: list[str]) -> str:
     """The ladder that was asked for."""
+    from softhca.simulation.ladder import FOREVER_NS, draw
+
     header = outcome.document()
     violations = header.pop("violations")
     header["violations"] = "; ".join(found["text"] for found in violations) or "none"

@@ -61,7 +61,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from softhca.adapter.config import MAX_PORTS, MAXIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES
 from softhca.adapter.profile import Profile
 from softhca.links.interfaces import address_of_interface
 
@@ -210,6 +209,8 @@ def _device(word: str) -> DeviceSpecification:
 
 def _named_ports(text: str, kind: str, place_of: Callable[[str], str]) -> list[str]:
     """The places of the ports of one device, all of one kind, joined by ``+``."""
+    from softhca.adapter.config import MAX_PORTS
+
     words = text.split("+")
     if len(words) > MAX_PORTS:
         raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {len(words)} ports, at most {MAX_PORTS}")
@@ -303,6 +304,8 @@ def _buffer(value: str) -> int:
 
 
 def _window(value: str) -> int:
+    from softhca.adapter.config import MAXIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES
+
     if not MINIMUM_WINDOW_BYTES <= _number(value) <= MAXIMUM_WINDOW_BYTES:
         raise DeviceSpecificationError(
             f"SOFTHCA_DEVICES: window {value!r} is not {MINIMUM_WINDOW_BYTES}…{MAXIMUM_WINDOW_BYTES}")
