@@ -146,6 +146,16 @@ FULL = "move r0, r0\n" * CAPACITY
         ("return", 1, 1, "return without a call"),
         ("x: call x\nreturn", 1, 9, "calls nest deeper than 4"),
         ("; nothing", 1, 1, "no instruction"),
+        (".if 1", 1, 1, ".if without .end"),
+        ("halt\n.end", 2, 1, ".end without .if"),
+        (".else", 1, 1, ".else without .if"),
+        (".if 1\n .if 1", 2, 2, ".if within another"),
+        (".if 0\n .if 1", 2, 2, ".if within another"),
+        (".if", 1, 1, ".if takes 1 operand"),
+        (".if 1\n.end 1", 2, 1, ".end takes no operands, not 1"),
+        (".if NO", 1, 5, "is no register, number or name"),
+        (".include there", 1, 10, "no part 'there'"),
+        (".include two, one", 1, 1, ".include takes 1 operand, not 2"),
         (FULL + "halt", CAPACITY + 1, 1, "does not fit"),
         ("move r0, r0\n" * (CAPACITY - 1) + "move r1, 64", CAPACITY, 1, "does not fit"),
     ],
@@ -156,6 +166,45 @@ def test_what_is_refused_where_and_why(source, line, column, reason):
     assert (refusal.value.line, refusal.value.column) == (line, column)
     assert reason in refusal.value.reason
     assert str(refusal.value) == f"{line}:{column}: {refusal.value.reason}"
+
+
+CHOICE = """
+        .set WIDE, 0
+        halt
+        .if WIDE
+        .set MANY, 7
+again:  move r1, MANY
+        .else
+again:  add r1, 1
+        .end
+        jump again"""
+
+
+def test_lines_that_are_not_chosen_are_not_there():
+    assert assemble(CHOICE).halves == assemble("halt\nx: add r1, 1\njump x").halves
+    wide = assemble(CHOICE, {"WIDE": 1, "MANY": 9})
+    assert wide.halves == assemble("halt\nx: move r1, 9\njump x").halves
+    with pytest.raises(ValueError, match="no constant 'MANY'"):
+        assemble(CHOICE, {"MANY": 9})
+    both = ".if 1\nhalt\n.else\nfrobnicate\n.end\n.if 0\nmove 1\n.end\nmove r1, 2\nhalt"
+    assert assemble(both).halves == assemble("halt\nmove r1, 2\nhalt").halves
+
+
+PARTS = {"one": "; a part\nadd x, 1\nover:", "two": "halt\n  add y, 1", "more": "halt\n.include one"}
+
+
+def test_a_part_s_lines_belong_to_the_line_that_includes_it():
+    program = assemble("move r1, 0\n.name x, r1\n.include one\njump over", parts=PARTS)
+    assert program.halves == assemble("move r1, 0\nadd r1, 1\nx: jump x").halves
+    assert [placed.line for placed in program.placed] == [1, 3, 4]
+    assert program.labels == {"over": 2}
+    assert [placed.text for placed in program.placed] == ["move r1, 0", "add x, 1", "jump over"]
+    wrong = (("\n.include two", r"2:7: two:2: 'y' is no register"), (".include more", r"1:10: more:2: "))
+    for source, told in wrong:
+        with pytest.raises(AssemblyError, match=told):
+            assemble(source, parts=PARTS)
+    with pytest.raises(AssemblyError, match=r"^3:1: no operation 'hult'"):
+        assemble(".name x, r1\n.include one\nhult", parts=PARTS)
 
 
 def test_what_stands_right_behind_a_label_counts():

@@ -8,19 +8,16 @@ import pytest
 
 from softhca.cli.main import main
 from softhca.hardware.compare import compare, rq_delays, walk_clocks
+from softhca.hardware.designs import DESIGNS, FIXED, MANAGER, MICROCODE
 from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.key_memory import KEYS, VALID
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.microcode_walk import CASES, MicrocodeWalk, search_stall
 from softhca.hardware.races import (
     BIND,
-    DESIGNS,
-    FIXED,
     KEY,
     LOOK_UP_CLOCKS,
     LOST,
-    MANAGER,
-    MICROCODE,
     MISSED,
     Interleaving,
     Operation,

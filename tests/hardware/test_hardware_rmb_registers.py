@@ -8,6 +8,7 @@ from softhca.hardware.key_memory import VALID
 from softhca.hardware.micro_registers import number_of
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
+from softhca.hardware.shared_key_memory import SharedKeyMemory, SharedKeyRegisters
 from softhca.hardware.trace import simulator
 
 PD, KEY = 7, 0x55
@@ -164,5 +165,51 @@ def test_registers_of_other_blocks_read_as_nothing_and_change_nothing() -> None:
         assert read(ctx, registers.sq, "RMB_DONE") == 1
         await write(ctx, registers.rq, "RQ_KEY_ADDRESS", 1)
         assert read(ctx, registers.rq, "RQ_KEY_DATA") == VALID | KEY
+
+    simulator(registers, bench).run()
+
+
+def test_in_microcode_alone_both_engines_reach_the_memory_and_each_keeps_what_it_has_read() -> None:
+    registers = SharedKeyRegisters(SharedKeyMemory(2, 2, (PD, 1, 2, PD, 4, 5)))
+
+    async def bench(ctx: Any) -> None:
+        sq, rq = registers.sq, registers.rq
+        await write(ctx, rq, "RQ_KEY_ADDRESS", 4)
+        await write(ctx, sq, "RQ_KEY_ADDRESS", 2)
+        await write(ctx, sq, "RQ_KEY_DATA", 9)
+        for bus, address, word in ((rq, 4, 4), (sq, 2, 2)):
+            assert (read(ctx, bus, "RQ_KEY_ADDRESS"), read(ctx, bus, "RQ_KEY_DATA")) == (address, word)
+        await write(ctx, rq, "RQ_KEY_DATA", 7)
+        await write(ctx, rq, "RQ_KEY_ADDRESS", 2)
+        await write(ctx, sq, "RQ_KEY_ADDRESS", 4)
+        assert (read(ctx, rq, "RQ_KEY_DATA"), read(ctx, sq, "RQ_KEY_DATA")) == (9, 7)
+
+    simulator(registers, bench).run()
+
+
+def test_in_microcode_alone_of_two_accesses_in_a_clock_the_rq_s_counts() -> None:
+    memory = SharedKeyMemory(2, 2, (PD, 1, 2, PD, 4, 5))
+
+    async def bench(ctx: Any) -> None:
+        for side, address in (("rq", 1), ("sq", 2)):
+            asked = {"read": 1, "read_addr": address, "write": 1, "write_addr": 3 + address}
+            for name, value in (asked | {"write_data": 50 + address}).items():
+                ctx.set(getattr(memory, f"{side}_{name}"), value)
+        await ctx.tick()
+        assert ctx.get(memory.rq_read_data) == 1
+        assert [ctx.get(memory.memory.data[place]) for place in (4, 5)] == [51, 5]
+
+    simulator(memory, bench).run()
+
+
+def test_the_sq_s_engine_says_that_it_walks_and_the_rq_s_cannot() -> None:
+    registers = SharedKeyRegisters(SharedKeyMemory(1, 1))
+
+    async def bench(ctx: Any) -> None:
+        sq, rq = registers.sq, registers.rq
+        for bus, word, walks in ((sq, 1, 1), (rq, 0, 1), (sq, 2, 0), (rq, 1, 0)):
+            await write(ctx, bus, "RQ_KEY_BUSY", word)
+            assert [read(ctx, each, "RQ_KEY_BUSY") for each in (sq, rq)] == [walks, walks]
+            assert ctx.get(registers.manager.sq_done) == 1 - walks
 
     simulator(registers, bench).run()

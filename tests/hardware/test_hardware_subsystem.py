@@ -18,11 +18,10 @@ from softhca.cli.main import main
 from softhca.cli.rmb_subsystem import LEAST_VIS, document, write_packet
 from softhca.hardware import completion_engine as ce
 from softhca.hardware import local_bus as lb
-from softhca.hardware import subsystem
 from softhca.hardware import subsystem_story as story_of
 from softhca.hardware.assembler import assemble
 from softhca.hardware.context_memory import RECEIVE, SEND
-from softhca.hardware.fixed_function import FixedFunctionManager
+from softhca.hardware.designs import FIXED, MANAGER, MICROCODE, SEARCHERS
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.subsystem import RegisterBank, Subsystem
 from softhca.hardware.subsystem_bench import SubsystemBench
@@ -92,14 +91,43 @@ def test_the_rq_engine_is_as_fast_beside_the_search_as_without_it(story):
     assert {row.values["clocks"] for row in taken} == {row.values["clocks"] for row in elsewhere}
 
 
-def test_traffic_does_not_wait_for_a_search_in_fixed_hardware_either(monkeypatch):
+def test_traffic_does_not_wait_for_a_search_in_fixed_hardware_either():
     """It stands in the manager's place; what is wrong with it are its races."""
-    monkeypatch.setattr(subsystem, "RemoteKeyManager", FixedFunctionManager)
-    story = tell(write_packet, LEAST_VIS)
+    story = tell(write_packet, LEAST_VIS, None, FIXED)
     assert story.faults() == []
     beside, elsewhere = story.taken_during_walk(), story.accepted_elsewhere()
     assert len(beside) >= 2
     assert {row.values["clocks"] for row in beside} == {row.values["clocks"] for row in elsewhere}
+
+
+def test_all_traffic_waits_for_a_search_in_microcode_alone():
+    """The packet that the RQ's engine is in takes as much longer as the search takes; the others wait."""
+    story = tell(write_packet, LEAST_VIS, None, MICROCODE)
+    assert story.faults() == []
+    assert story.taken_during_walk() == []
+    begins, ends = story.walk
+    walk = ends - begins
+    matching = 32 + sum(qp % 2 for qp in (WINDOW_QP, OTHER_QP, LATE_QP))
+    assert walk == 17 * matching + 5 * (64 - matching) + 12  # with what is before and behind the rows
+    (usual,) = {row.values["clocks"] for row in story.accepted_elsewhere()}
+    longest = max(row.values["clocks"] for row in story.happenings if row.who == "RQ engine")
+    assert usual + walk <= longest <= usual + walk + 8  # and it shares host memory with the bind
+    assert walk < longest <= story.pause_clocks
+
+
+def test_an_engine_that_took_a_packet_while_it_stands_is_named(story):
+    rows = [
+        row._replace(who=SEARCHERS[MICROCODE]) if row.who == SEARCHERS[MANAGER] else row
+        for row in story.happenings
+    ]
+    assert story._replace(design=MICROCODE, happenings=rows).faults() == [
+        "a packet was taken by an engine that stands"
+    ]
+
+
+def test_a_design_that_there_is_not_is_refused():
+    with pytest.raises(KeyError, match="by hand"):
+        Subsystem(8, design="by hand")
 
 
 def test_the_walk_takes_six_clocks_a_row_of_the_domain_and_two_of_others_and_waits_for_the_rq(story):
@@ -155,8 +183,9 @@ def test_the_command_tells_the_story_and_writes_waveforms(told):
 
 
 def test_the_command_prints_the_table_and_fails_where_the_story_does(story, monkeypatch, capsys):
-    told = [story, story._replace(status=6)]
-    monkeypatch.setattr(story_of, "tell", lambda *_: told.pop(0))
+    told = [story, story._replace(status=6), story]
+    asked = []
+    monkeypatch.setattr(story_of, "tell", lambda *words: asked.append(words[-1]) or told.pop(0))
     assert main(["rmb", "subsystem", "--vis", "64"]) == 0
     out = capsys.readouterr().out
     begins, ends = story.walk
@@ -164,6 +193,8 @@ def test_the_command_prints_the_table_and_fails_where_the_story_does(story, monk
     assert f"The search took {ends - begins} clocks" in out
     assert main(["rmb", "subsystem", "--vis", "64"]) == 1
     assert "completed with status 6" in capsys.readouterr().err
+    assert main(["rmb", "subsystem", "--vis", "64", "--design", "microcode"]) == 0
+    assert asked == [MANAGER, MANAGER, MICROCODE]
 
 
 @pytest.mark.parametrize("vis", ["32", "65", "8192", "0"])
@@ -207,9 +238,10 @@ class Moments(story_of._Run):
         return True
 
 
+@pytest.mark.parametrize("design", [MANAGER, MICROCODE])
 @pytest.mark.parametrize("delay", [1, 40, 60, 80, 110])
-def test_no_moment_of_a_bind_lets_the_key_through_once_it_is_completed(delay):
-    bench = SubsystemBench(Subsystem(8))
+def test_no_moment_of_a_bind_lets_the_key_through_once_it_is_completed(delay, design):
+    bench = SubsystemBench(Subsystem(8, design=design))
     bench.load = bench.place_program  # the story loads it over the bus, which takes most of its clocks
     teller = Moments(bench, delay)
     bench.run(teller.script)

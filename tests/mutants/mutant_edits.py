@@ -9,7 +9,7 @@ from pathlib import Path
 
 FOREIGN = re.compile(r"^(?:[ab]/)?(?:.*?src/)?softhca/|^[ab]/(?=[a-z]+/)")
 JUDGES = "simulation/"
-SUFFIXES = (".py", ".asm")
+SUFFIXES = (".py", ".asm", ".inc")
 """Modules, and microcode, which is assembled where it is loaded."""
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 

@@ -94,8 +94,9 @@ def _cells(row: ListedLine) -> tuple[Any, ...]:
 
 def _assembled(path: Path) -> Program:
     from softhca.hardware.assembler import AssemblyError, assemble
+    from softhca.hardware.microcode_files import microcode_parts
 
     try:
-        return assemble(read_text(path))
+        return assemble(read_text(path), parts=microcode_parts())
     except AssemblyError as error:
         raise CommandError(f"{path}:{error}") from error

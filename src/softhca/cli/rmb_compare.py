@@ -47,8 +47,8 @@ def run_compare(args: argparse.Namespace) -> int:
     """Measure the designs; FAILED when the remote-key manager loses a race, delays the RQ, or holds the SQ's
     engine up as long as a walk in microcode does."""
     from softhca.hardware.compare import compare
+    from softhca.hardware.designs import MANAGER, MICROCODE
     from softhca.hardware.key_memory import Geometry
-    from softhca.hardware.races import MANAGER, MICROCODE
 
     interleavings = _interleavings(args)
     try:
@@ -77,7 +77,8 @@ def run_compare(args: argparse.Namespace) -> int:
 
 def run_race(args: argparse.Namespace) -> int:
     """Search, and show the first interleaving of each kind; CommandError when none is found."""
-    from softhca.hardware.races import FIXED, interleaving, play, search
+    from softhca.hardware.designs import FIXED
+    from softhca.hardware.races import interleaving, play, search
 
     races = search(_interleavings(args), designs=(FIXED,), orders=(False,))
     if not races.found:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PAYLOAD = b"data"
 LEAST_VIS, MOST_VIS = 64, 4096
+DESIGNS = ("manager", "microcode", "fixed")
+"""The option's words for `softhca.hardware.designs.DESIGNS`."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,6 +32,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--vis", type=int, default=256, metavar="N",
         help=f"queue pairs, a power of two in {LEAST_VIS}…{MOST_VIS} (default: 256)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--design", choices=DESIGNS, default=DESIGNS[0],
+        help="who searches for a window's keys: the remote-key manager (as it comes), the SQ's microcode "
+        "alone, for which the RQ's engine stands still, or fixed hardware",
     )  # fmt: skip
     parser.add_argument("--vcd", type=Path, metavar="FILE", help="write the waveforms for a viewer (GTKWave)")
     parser.add_argument(
@@ -51,6 +58,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; CommandError when the adapter does not do as it must."""
     if args.messages:
+        if args.design != DESIGNS[0]:
+            raise UsageError("--design is not of --messages")
         from softhca.cli import rmb_messages
 
         return rmb_messages.run(args)
@@ -58,10 +67,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--pcap and --svg are of --messages")
     if not LEAST_VIS <= args.vis <= MOST_VIS or args.vis & (args.vis - 1):
         raise UsageError(f"--vis takes a power of two in {LEAST_VIS}…{MOST_VIS}, not {args.vis}")
+    from softhca.hardware import designs
     from softhca.hardware.subsystem_story import tell
 
     make_empty(args.vcd)
-    story = tell(write_packet, args.vis, args.vcd)
+    design = designs.DESIGNS[DESIGNS.index(args.design)]
+    story = tell(write_packet, args.vis, args.vcd, design)
     if args.json:
         print_json(document(story))
     else:
@@ -82,9 +93,15 @@ def document(story: Story) -> dict[str, Any]:
     """The story as JSON."""
     begins, ends = story.walk
     return {
+        "design": story.design,
         "vis": story.vis,
         "clocks": story.clocks,
-        "walk": {"begins": begins, "ends": ends, "packets_taken": len(story.taken_during_walk())},
+        "walk": {
+            "begins": begins,
+            "ends": ends,
+            "packets_taken": len(story.taken_during_walk()),
+            "pause_clocks": story.pause_clocks,
+        },
         "bind_status": story.status,
         "refused_queue_pairs": story.events,
         "happenings": [
@@ -100,17 +117,24 @@ def _print(story: Story) -> None:
         (row.clock, f"{row.clock * CLOCK_NS / 1000:.2f}", row.who, row.what, _values(row.values))
         for row in story.happenings
     ]
-    title = f"The assembled adapter with {story.vis} queue pairs"
+    title = f"The assembled adapter with {story.vis} queue pairs: {story.design}"
     print_table(title, ("clock", "µs", "who", "what", "values"), rows)
     begins, ends = story.walk
-    taken = story.taken_during_walk()
+    taken = [row.values["clocks"] for row in story.taken_during_walk()]
     print(
-        f"The search took {ends - begins} clocks ({(ends - begins) * CLOCK_NS / 1000:.2f} µs); meanwhile "
-        f"the RQ's engine took {len(taken)} packets, in {_range(row.values['clocks'] for row in taken)} "
-        "clocks each."
+        f"The search took {ends - begins} clocks ({_us(ends - begins)}); meanwhile the RQ's engine took "
+        f"{len(taken)} packets{f', in {_range(taken)} clocks each' if taken else ''}."
     )
+    pause = story.pause_clocks
+    print(f"The longest time between two packets beside it: {pause} clocks ({_us(pause)}).")
     others = [row.values["clocks"] for row in story.accepted_elsewhere()]
     print(f"Such packets before and after the search: {_range(others)} clocks each.")
+
+
+def _us(clocks: int) -> str:
+    from softhca.hardware import CLOCK_NS
+
+    return f"{clocks * CLOCK_NS / 1000:.2f} µs"
 
 
 def _range(values: Any) -> str:

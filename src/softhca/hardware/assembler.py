@@ -8,7 +8,9 @@ flags stay, ``.long`` the form with 32 bits also for a small number.  Operands: 
 
 * ``.engine SQ`` (or ``RQ``, ``SQ RQ``, ``SQ-ALONE``): whose map of registers holds; without it that of both;
 * ``.name window, r3``: a register's other name; ``.set LAST, 1280``: a number's name;
-* ``.word 0x3C0000``: one instruction by its bits.
+* ``.word 0x3C0000``: one instruction by its bits;
+* ``.if NAME`` … ``.else`` … ``.end``: what follows where that number is not 0, or is; not nested;
+* ``.include NAME``: the lines of a part, which belong to this line in a listing.
 
 A number above 63 takes the long form.  That begins at an even address, so the assembler puts an instruction
 that does nothing before it where it must; a label stands behind that.  A program must fit, and no path
@@ -65,11 +67,15 @@ class AssemblyError(Exception):
 
 
 class Placed(NamedTuple):
-    """Halves at ``address``, made by source line ``line`` (0: put in by the assembler)."""
+    """Halves at ``address``, made by source line ``line`` (0: put in by the assembler).
+
+    ``text`` is what that line says, or the line of the part that it includes.
+    """
 
     address: int
     halves: tuple[int, ...]
     line: int
+    text: str = ""
 
 
 class Program(NamedTuple):
@@ -86,12 +92,15 @@ class _Operand(NamedTuple):
     column: int
 
 
-def assemble(source: str, constants: Mapping[str, int] | None = None) -> Program:
+def assemble(
+    source: str, constants: Mapping[str, int] | None = None, parts: Mapping[str, str] | None = None
+) -> Program:
     """The program that ``source`` says; AssemblyError when it says none.
 
     ``constants`` take the place of what a ``.set`` of the same name says; ValueError when there is none.
+    ``parts``: the source of what it may include, by name.
     """
-    assembler = _Assembler(source, constants or {})
+    assembler = _Assembler(source, constants or {}, parts or {})
     for number, text in enumerate(assembler.lines, 1):
         assembler.read(number, text)
     unknown = (constants or {}).keys() - assembler.constants.keys()
@@ -101,10 +110,13 @@ def assemble(source: str, constants: Mapping[str, int] | None = None) -> Program
 
 
 class _Assembler:
-    def __init__(self, source: str, given: Mapping[str, int]) -> None:
+    def __init__(self, source: str, given: Mapping[str, int], parts: Mapping[str, str]) -> None:
         self.given = given
+        self.parts = parts
+        self.included = ""
+        self.chosen: bool | None = None  # in .if: whether these lines count
         self.lines = source.splitlines()
-        self.line = 0
+        self.line, self.text = 0, ""
         self.engines = frozenset(("SQ", "RQ"))
         self.labels: dict[str, int] = {}
         self.pending: list[str] = []
@@ -116,13 +128,15 @@ class _Assembler:
         self.open: list[tuple[int, int, _Operand, Instruction]] = []  # jumps whose label comes later
 
     def fail(self, column: int, reason: str) -> AssemblyError:
-        return AssemblyError(self.line, column, reason)
+        return AssemblyError(self.line, column, self.included + reason)
 
     # reading
 
     def read(self, number: int, text: str) -> None:
-        self.line = number
+        self.line, self.text = number, text
         text = text.split(";", 1)[0].rstrip()
+        if self.chosen is False and text.split(maxsplit=1)[:1] not in ([".if"], [".else"], [".end"]):
+            return
         column = 0
         while (label := re.match(r"\s*([A-Za-z_]\w*)\s*:", text[column:])) is not None:
             self._define(label[1], column + label.start(1) + 1)
@@ -187,8 +201,33 @@ class _Assembler:
             if half > INSTRUCTION_MASK:
                 raise self.fail(operands[0].column, f"{operands[0].text} has more than 22 bits")
             self._place((half,))
+        elif word in (".if", ".else", ".end"):
+            self._choose(word, column, operands)
+        elif word == ".include":
+            self._count(column, word, operands, 1)
+            self._include(operands[0])
         else:
             raise self.fail(column, f"no directive {word!r}")
+
+    def _choose(self, word: str, column: int, operands: list[_Operand]) -> None:
+        self._count(column, word, operands, 1 if word == ".if" else 0)
+        if (self.chosen is None) != (word == ".if"):
+            raise self.fail(column, f"{word} {'within another' if word == '.if' else 'without .if'}")
+        if word == ".if":
+            self.chosen = self._number(operands[0]) != 0
+        else:
+            self.chosen = not self.chosen if word == ".else" else None
+
+    def _include(self, name: _Operand) -> None:
+        if name.text not in self.parts:
+            raise self.fail(name.column, f"no part {name.text!r}")
+        if self.included:
+            raise self.fail(name.column, "a part includes none")
+        line = self.line
+        for number, text in enumerate(self.parts[name.text].splitlines(), 1):
+            self.included = f"{name.text}:{number}: "
+            self.read(line, text)
+        self.included = ""
 
     def _count(self, column: int, word: str, operands: list[_Operand], count: int) -> None:
         if len(operands) != count:
@@ -267,7 +306,7 @@ class _Assembler:
     def _append(self, halves: tuple[int, ...], line: int) -> None:
         if self.address + len(halves) > CAPACITY:
             raise self.fail(1, f"the program does not fit: more than {CAPACITY} instructions")
-        self.placed.append(Placed(self.address, halves, line))
+        self.placed.append(Placed(self.address, halves, line, self.text if line else ""))
         self.address += len(halves)
 
     # operands
@@ -306,6 +345,8 @@ class _Assembler:
 
     def finish(self) -> Program:
         """Resolve what was open and check where the program can go."""
+        if self.chosen is not None:
+            raise AssemblyError(len(self.lines), 1, ".if without .end")
         columns = {}
         for index, line, operand, instruction in self.open:
             self.line = line

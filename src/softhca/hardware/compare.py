@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from softhca.hardware import CLOCK_NS
+from softhca.hardware.designs import FIXED, MANAGER, MICROCODE
 from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.key_memory import KEYS, VIS
 from softhca.hardware.microcode_walk import CASES, MicrocodeWalk, search_stall
-from softhca.hardware.races import FIXED, MANAGER, MICROCODE, Search, search
+from softhca.hardware.races import Search, search
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.trace import Access, drive, simulator
 

@@ -39,7 +39,7 @@ def listing(program: Program) -> list[ListedLine]:
         since = CLOCKS + (0 if labels else since)
         long = len(placed.halves) == 2
         code = placed.halves[0] << INSTRUCTION_BITS | placed.halves[1] if long else placed.halves[0]
-        source = program.source[placed.line - 1] if placed.line else "(nothing: the next one begins a word)"
+        source = placed.text if placed.line else "(nothing: the next one begins a word)"
         rows.append(
             ListedLine(
                 placed.address,

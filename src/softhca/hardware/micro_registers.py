@@ -115,7 +115,7 @@ _BLOCKS: tuple[tuple[str, str, tuple[tuple[int, str, str, str], ...]], ...] = (
     (_KEY_MEMORY, RQ, (
         (44, "RQ_KEY_ADDRESS", "rw", "5·VI + {0: PD, 1..4: key}; a write reads that word in the same clock"),
         (45, "RQ_KEY_DATA", "rw", "from the next clock on the word that was read; a write stores it there"),
-        (46, "RQ_KEY_BUSY", "r", "bit 0: the SQ side walks"),
+        (46, "RQ_KEY_BUSY", "rw", "bit 0: the SQ side walks; written by SQ-ALONE the RQ's engine stands"),
     )),
     ("receive FIFO", RQ, (
         (47, "RX_DROPS", "r", "bits 15..0: packets refused, they are not seen; 23..16: why the last one was"),

@@ -1,4 +1,5 @@
-"""The microcode that comes with the package: source files of the folder ``microcode``, by name."""
+"""The microcode that comes with the package: source files of the folder ``microcode``, by name; ``.inc`` are
+parts that programs include."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from softhca.hardware.assembler import Program, assemble
 
 _FOLDER = files("softhca.hardware") / "microcode"
 _SUFFIX = ".asm"
+_PART = ".inc"
 
 
 def microcode_names() -> list[str]:
@@ -32,4 +34,11 @@ def microcode_program(name: str, constants: Mapping[str, int] | None = None) -> 
 
 @lru_cache(maxsize=16)
 def _assembled(source: str, constants: tuple[tuple[str, int], ...]) -> Program:
-    return assemble(source, dict(constants))
+    return assemble(source, dict(constants), microcode_parts())
+
+
+@lru_cache(maxsize=1)
+def microcode_parts() -> Mapping[str, str]:
+    """The parts by name."""
+    found = (entry for entry in _FOLDER.iterdir() if entry.name.endswith(_PART))
+    return {entry.name.removesuffix(_PART): entry.read_text(encoding="utf-8") for entry in found}

@@ -15,8 +15,8 @@ from softhca.hardware.instruction_model import Retired
 from softhca.hardware.key_memory import KEY_BITS, KEYS, VALID, VIS, Geometry
 from softhca.hardware.micro_registers import EngineBus, number_of
 from softhca.hardware.microcode_files import microcode_program
-from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
+from softhca.hardware.shared_key_memory import SharedKeyMemory, SharedKeyRegisters
 
 _ROW = 1 + KEYS
 DOMAIN_REGISTER, KEY_REGISTER = 14, 15
@@ -33,18 +33,17 @@ CASES: dict[str, tuple[int, ...]] = {
 
 
 class KeyBlocks(wiring.Component):
-    """Registers of a ``manager`` of keys on an engine's bus: the SQ's side, or the memory's (``alone``)."""
+    """The SQ's side of the ``registers`` of keys on its engine's bus; nobody is on the other one."""
 
-    def __init__(self, manager: Any, alone: bool) -> None:
+    def __init__(self, registers: RmbRegisters | SharedKeyRegisters) -> None:
         super().__init__({"bus": In(EngineBus())})
-        self.registers = RmbRegisters(manager)
-        self.alone = alone
+        self.registers = registers
 
     def elaborate(self, platform: object) -> Module:
-        """One side of the registers; nobody is on the other one."""
+        """The two joined."""
         m = Module()
         m.submodules.registers = self.registers
-        connect(m, flipped(self.bus), self.registers.rq if self.alone else self.registers.sq)
+        connect(m, flipped(self.bus), self.registers.sq)
         return m
 
 
@@ -61,10 +60,10 @@ class MicrocodeWalk:
 
     def __init__(self, vis: int = VIS) -> None:
         self._words = Geometry(vis, KEYS).depth
-        manager = RemoteKeyManager(vis, KEYS)
+        keys = SharedKeyMemory(vis, KEYS)
         self._limit = 64 + 17 * vis
         self._program = microcode_program("walk", {"WORDS": self._words})
-        self._bench = EngineBench(KeyBlocks(manager, alone=True), {"keys": manager.rq.memory.data})
+        self._bench = EngineBench(KeyBlocks(SharedKeyRegisters(keys)), {"keys": keys.memory.data})
 
     def run(self, memory: Sequence[int], pd: int, key: int) -> MeasuredWalk:
         """Walk over ``memory``, for ``key`` (27 bits) in the rows of ``pd``."""
@@ -86,7 +85,7 @@ def search_stall(manager: Any) -> int:
     """Clocks for which the SQ's engine serves nobody else when ``manager`` (a remote-key manager, or the one
     in fixed hardware) searches for a key of `CASES`: from its first instruction to the next one's turn."""
     geometry = manager.geometry
-    bench = EngineBench(KeyBlocks(manager, alone=False))
+    bench = EngineBench(KeyBlocks(RmbRegisters(manager)))
     contents = {"general": {DOMAIN_REGISTER: _PD, KEY_REGISTER: _SOUGHT}}
     limit = 64 + (2 + 2 * geometry.keys) * geometry.vis
     recorded = bench.run(microcode_program("search").halves, limit, contents)

@@ -21,6 +21,7 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from softhca.hardware.designs import DESIGNS, FIXED, MICROCODE
 from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.instruction_model import InstructionModel
 from softhca.hardware.key_memory import KEYS, VALID
@@ -30,8 +31,6 @@ from softhca.hardware.microcode_walk import DOMAIN_REGISTER, KEY_REGISTER
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.trace import Access, Row, Stimulus, clocks, sample, simulator
 
-MANAGER, MICROCODE, FIXED = "remote-key manager", "microcode alone", "fixed hardware"
-DESIGNS = (MANAGER, MICROCODE, FIXED)
 VIS = 4
 PD, KEY = 7, 0x5A5
 LOOK_UP_CLOCKS = 8

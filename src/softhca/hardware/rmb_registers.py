@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
@@ -46,29 +48,51 @@ class RmbRegisters(wiring.Component):
                 m.d.sync += self.start.eq(self.sq.write_data[0])
         done = manager.sq_done & ~self.start
         shown = {"RMB_PD": pd, "RMB_KEY": key, "RMB_START": self.start, "RMB_DONE": done}
-        _show(m, self.sq, shown)
+        show(m, self.sq, shown)
 
     def _rq(self, m: Module) -> None:
-        manager, bus = self.manager, self.rq
-        address, held, fresh = Signal.like(manager.rq_read_addr), Signal(WORD_BITS), Signal()
-        word = Mux(fresh, manager.rq_read_data, held)
-        m.d.sync += [held.eq(word), fresh.eq(manager.rq_read)]
-        m.d.comb += [
-            manager.rq_read_addr.eq(bus.write_data),
-            manager.rq_write_addr.eq(address),
-            manager.rq_write_data.eq(bus.write_data),
-        ]
-        with m.If(bus.write_enable), m.Switch(bus.write_address):
-            with m.Case(number_of("RQ_KEY_ADDRESS")):
-                m.d.comb += manager.rq_read.eq(1)
-                m.d.sync += address.eq(bus.write_data)
-            with m.Case(number_of("RQ_KEY_DATA")):
-                m.d.comb += manager.rq_write.eq(1)
-        busy = ~manager.sq_done | self.start
-        _show(m, bus, {"RQ_KEY_ADDRESS": address, "RQ_KEY_DATA": word, "RQ_KEY_BUSY": busy})
+        busy = ~self.manager.sq_done | self.start
+        shown = join_memory(m, self.rq, MemorySide.of(self.manager, "rq"))
+        show(m, self.rq, shown | {"RQ_KEY_BUSY": busy})
 
 
-def _show(m: Module, bus: wiring.PureInterface, shown: dict[str, Signal]) -> None:
+class MemorySide(NamedTuple):
+    """An engine's ports of the key memory."""
+
+    read: Any
+    read_addr: Any
+    read_data: Any
+    write: Any
+    write_addr: Any
+    write_data: Any
+
+    @classmethod
+    def of(cls, memory: Any, side: str) -> MemorySide:
+        """The ports of ``memory`` whose names begin with ``side``."""
+        return cls(*(getattr(memory, f"{side}_{name}") for name in cls._fields))
+
+
+def join_memory(m: Module, bus: wiring.PureInterface, side: MemorySide) -> dict[str, Any]:
+    """Address and word of the key memory on an engine's ``bus``, which reads and writes by ``side``; what the
+    engine reads of them."""
+    address, held, fresh = Signal.like(side.read_addr), Signal(WORD_BITS), Signal()
+    word = Mux(fresh, side.read_data, held)
+    m.d.sync += [held.eq(word), fresh.eq(side.read)]
+    m.d.comb += [
+        side.read_addr.eq(bus.write_data),
+        side.write_addr.eq(address),
+        side.write_data.eq(bus.write_data),
+    ]
+    with m.If(bus.write_enable), m.Switch(bus.write_address):
+        with m.Case(number_of("RQ_KEY_ADDRESS")):
+            m.d.comb += side.read.eq(1)
+            m.d.sync += address.eq(bus.write_data)
+        with m.Case(number_of("RQ_KEY_DATA")):
+            m.d.comb += side.write.eq(1)
+    return {"RQ_KEY_ADDRESS": address, "RQ_KEY_DATA": word}
+
+
+def show(m: Module, bus: wiring.PureInterface, shown: dict[str, Any]) -> None:
     """Both data MUXes of ``bus`` read the registers ``shown``."""
     for select, data in ((bus.read_address_a, bus.read_data_a), (bus.read_address_b, bus.read_data_b)):
         with m.Switch(select):

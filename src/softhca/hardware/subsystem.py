@@ -5,23 +5,25 @@ Theory of operation.  Each engine reads and writes its blocks' micro-registers o
 both use has its registers twice.  What they share behind that is given in turns (host memory, completions),
 has an owner (each word of the context), or an order (the line: replies first).  The remote-key manager lies
 between the engines: the SQ's gives it a domain and a key, and its walk takes the clocks in which the RQ's
-engine leaves the key memory alone.
+engine leaves the key memory alone.  The rejected designs of that search can stand in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from amaranth.hdl import Const, Module
+from amaranth.hdl import Const, EnableInserter, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from softhca.hardware.completion_engine import CompletionEngine
 from softhca.hardware.context_memory import RECEIVE, SEND, ContextMemory
+from softhca.hardware.designs import FIXED, MANAGER, MICROCODE
 from softhca.hardware.doorbell_manager import DoorbellManager
 from softhca.hardware.engine import MicroEngine
 from softhca.hardware.fifo import ReceiveFifo, SendFifo
+from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.host_interface import HostArbiter, HostPort
 from softhca.hardware.local_bus import HostAccess, LocalBusInterface
 from softhca.hardware.micro_registers import EngineBus, register_map
@@ -31,12 +33,19 @@ from softhca.hardware.retry_timer import RetryTimer
 from softhca.hardware.rmb import RemoteKeyManager
 from softhca.hardware.rmb_registers import RmbRegisters
 from softhca.hardware.serial import Line, SerialReceiver, SerialTransmitter
+from softhca.hardware.shared_key_memory import SharedKeyMemory, SharedKeyRegisters
 from softhca.hardware.translation import Translation
 from softhca.hardware.wake_up import WakeUp
 from softhca.hardware.work_scheduler import WorkScheduler
 
 ENGINES = ("SQ", "RQ")
 KEY_BLOCKS = ("remote-key manager", "remote-key memory")
+_SEARCHES: dict[str, tuple[Callable[[int], Any], Callable[[Any], Any]]] = {
+    MANAGER: (RemoteKeyManager, RmbRegisters),
+    MICROCODE: (SharedKeyMemory, SharedKeyRegisters),
+    FIXED: (FixedFunctionManager, RmbRegisters),
+}
+"""Of each design what stands between the engines, and its registers on their buses."""
 
 
 class RegisterBank(wiring.Component):
@@ -89,13 +98,19 @@ class _Progress:
 
 
 class Subsystem(wiring.Component):
-    """``vis`` queue pairs, a power of two; ``queues`` completion queues; FIFOs of ``words`` and ``packets``.
+    """``vis`` queue pairs, a power of two; ``queues`` completion queues; FIFOs of ``words`` and ``packets``;
+    ``design`` (`softhca.hardware.designs`) searches for keys.  KeyError for another one.
 
     ``receive`` and ``transmit`` are the link, ``host`` its host's memory, ``access`` the host's software.
+    In microcode alone the RQ's engine stands between two instructions while the SQ's says that it walks.
     """
 
-    def __init__(self, vis: int = 256, queues: int = 8, words: int = 2048, packets: int = 16) -> None:
+    def __init__(
+        self, vis: int = 256, queues: int = 8, words: int = 2048, packets: int = 16, design: str = MANAGER
+    ) -> None:
         self.vis = vis
+        self.design = design
+        manager, self._registers = _SEARCHES[design]
         self.context = ContextMemory(vis)
         self.doorbells = DoorbellManager(vis)
         self.completions = CompletionEngine(queues)
@@ -104,12 +119,13 @@ class Subsystem(wiring.Component):
         self.local = LocalBusInterface(vis, queues)
         self.schedulers = [WorkScheduler(vis) for _ in ENGINES]
         self.engines = [MicroEngine() for _ in ENGINES]
+        self.writes = [Signal() for _ in ENGINES]  # an engine writes a block's register
         self.host_ports = [HostPort() for _ in ENGINES]
         self.translations = [Translation() for _ in ENGINES]
         self.movers = [PayloadMover() for _ in ENGINES]
         self.wake_up = WakeUp(vis)
         self.timer = RetryTimer(vis)
-        self.manager = RemoteKeyManager(vis)
+        self.manager = manager(vis)
         super().__init__(
             {
                 "receive": In(Line()),
@@ -124,7 +140,7 @@ class Subsystem(wiring.Component):
         m = Module()
         m.submodules.context, m.submodules.doorbells = self.context, self.doorbells
         m.submodules.completions, m.submodules.local = self.completions, self.local
-        m.submodules.keys = keys = RmbRegisters(self.manager)
+        m.submodules.keys = keys = self._registers(self.manager)
         m.submodules.wake_up, m.submodules.timer = self.wake_up, self.timer
         connect(m, self.timer.wake, self.wake_up.engine[SEND])
         self._link(m)
@@ -144,10 +160,16 @@ class Subsystem(wiring.Component):
             bank = RegisterBank(name, parts)
             engine = self.engines[i]
             m.submodules[f"{name.lower()}_registers"] = bank
-            m.submodules[f"{name.lower()}_engine"] = engine
+            stands: Value = Const(0)
+            running: Any = engine
+            if i == RECEIVE and self.design == MICROCODE:
+                stands = self.manager.sq_walks
+                running = EnableInserter(~stands)(engine)
+            m.submodules[f"{name.lower()}_engine"] = running
             m.submodules[f"{name.lower()}_scheduler"] = self.schedulers[i]
             m.submodules[f"{name.lower()}_translation"] = self.translations[i]
-            self._join(m, engine.bus, bank.bus, keys.sq if i == SEND else keys.rq)
+            m.d.comb += self.writes[i].eq(engine.bus.write_enable & ~stands)
+            self._join(m, engine.bus, self.writes[i], bank.bus, keys.sq if i == SEND else keys.rq)
             if i == SEND:
                 connect(m, self.doorbells.put[i], self.timer.ring)
                 connect(m, self.timer.put, self.wake_up.ring[i])
@@ -197,10 +219,11 @@ class Subsystem(wiring.Component):
         connect(m, arbiter.host, flipped(self.host))
 
     @staticmethod
-    def _join(m: Module, engine: Any, *blocks: Any) -> None:
+    def _join(m: Module, engine: Any, writes: Signal, *blocks: Any) -> None:
         """Several blocks on an engine's bus; what a block does not have it shows as 0."""
-        for name in ("read_address_a", "read_address_b", "write_enable", "write_address", "write_data"):
-            for block in blocks:
+        for block in blocks:
+            m.d.comb += block.write_enable.eq(writes)
+            for name in ("read_address_a", "read_address_b", "write_address", "write_data"):
                 m.d.comb += getattr(block, name).eq(getattr(engine, name))
         for name in ("read_data_a", "read_data_b"):
             shown: Any = Const(0, WORD_BITS)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from softhca.hardware import CLOCK_NS
 from softhca.hardware.context_memory import CONTEXT_WORDS, RECEIVE, WORDS
+from softhca.hardware.designs import SEARCHERS
 from softhca.hardware.fifo import POP_PACKET
 from softhca.hardware.isa import packed
 from softhca.hardware.local_bus import CONTEXTS, MICROCODE, MICROCODE_WORDS, RUN
@@ -193,12 +194,12 @@ class SubsystemBench:
                 packet.clear()
 
     async def _watch(self, context: Any) -> None:
-        manager = self.subsystem.manager
+        manager, searcher = self.subsystem.manager, SEARCHERS[self.subsystem.design]
         engine = self.subsystem.engines[RECEIVE]
         general = engine.data_mux.general.data
         bus = engine.bus
         seen = [
-            bus.write_enable,
+            self.subsystem.writes[RECEIVE],
             bus.write_address,
             bus.write_data,
             manager.sq_done,
@@ -221,10 +222,10 @@ class SubsystemBench:
                     )
                     begun = 0
             if done != done_before:
-                self._note("remote-key manager", "done" if done else "searches", clock, {})
+                self._note(searcher, "done" if done else "searches", clock, {})
             if writes and not by_rq:
                 vi, slot = divmod(address, manager.geometry.row)
-                self._note("remote-key manager", "clears a key", clock, {"qp": vi, "slot": slot - 1})
+                self._note(searcher, "clears a key", clock, {"qp": vi, "slot": slot - 1})
             done_before = done
 
     def note(self, who: str, what: str, values: dict[str, int]) -> None:

@@ -4,17 +4,21 @@ Two queue pairs receive RDMA WRITEs: one uses a window, in a message of several 
 page that stays.  Between two packets of the message its owner posts a bind that destroys the window.  The
 SQ's engine destroys its entry in host memory and lets the remote-key manager search; the packets of the other
 queue pair are taken all the while; the window's next packet is refused, and so is a new message with its key.
+In microcode alone the SQ's engine searches itself, and no packet is taken until it is done.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from softhca.hardware import completion_engine as ce
 from softhca.hardware import local_bus as lb
+from softhca.hardware.assembler import Program
 from softhca.hardware.context_memory import RECEIVE, SEND
+from softhca.hardware.designs import MANAGER, MICROCODE, SEARCHERS
 from softhca.hardware.microcode_files import microcode_program
 from softhca.hardware.subsystem import Subsystem
 from softhca.hardware.subsystem_bench import BenchEvent, SubsystemBench
@@ -54,11 +58,12 @@ class Story(NamedTuple):
     events: list[int]
     psns: dict[int, int]
     window: int
+    design: str = MANAGER
 
     @property
     def walk(self) -> tuple[int, int]:
         """First and last clock of the search."""
-        clocks = {h.what: h.clock for h in self.happenings if h.who == "remote-key manager"}
+        clocks = {h.what: h.clock for h in self.happenings if h.who == SEARCHERS[self.design]}
         return clocks["searches"], clocks["done"]
 
     def verdicts(self, qp: int) -> list[str]:
@@ -73,6 +78,13 @@ class Story(NamedTuple):
             for h in self.happenings
             if h.what == "accepted" and first <= h.clock - h.values["clocks"] and h.clock <= last
         ]
+
+    @property
+    def pause_clocks(self) -> int:
+        """The longest time beside the search from one packet's end to the next one's."""
+        first, last = self.walk
+        ends = [h.clock for h in self.happenings if h.who == "RQ engine"]
+        return max(after - end for end, after in itertools.pairwise(ends) if after >= first and end <= last)
 
     def accepted_elsewhere(self) -> list[BenchEvent]:
         """The other queue pair's accepted packets that no search was beside, nor a bind, for which the SQ's
@@ -101,20 +113,26 @@ class Story(NamedTuple):
                 "a new message with the window's key was not refused",
             ),
             (set(self.verdicts(OTHER_QP)) == {"accepted"}, "a packet of the other queue pair was not taken"),
-            (bool(self.taken_during_walk()), "no packet was taken while the search went on"),
+            (
+                bool(self.taken_during_walk()) == (self.design != MICROCODE),
+                "a packet was taken by an engine that stands"
+                if self.design == MICROCODE
+                else "no packet was taken while the search went on",
+            ),
             (self.events == [WINDOW_QP, LATE_QP], "the host was not told of the two refused keys"),
             (self.psns[WINDOW_QP] == 1 and self.psns[LATE_QP] == 0, "a refused packet moved the PSN on"),
         )
         return [text for holds, text in rules if not holds]
 
 
-def tell(make: WriteMaker, vis: int = 256, vcd: Path | None = None) -> Story:
-    """Let it happen, with ``vis`` queue pairs (a power of two), half of them in the window's domain.
+def tell(make: WriteMaker, vis: int = 256, vcd: Path | None = None, design: str = MANAGER) -> Story:
+    """Let it happen, with ``vis`` queue pairs (a power of two), half of them in the window's domain, and one
+    of the three designs of the search.
 
     ValueError for less than `LEAST_VIS`: the search would be over before a packet is.
     """
     _check(vis)
-    bench = SubsystemBench(Subsystem(vis))
+    bench = SubsystemBench(Subsystem(vis, design=design))
     teller = _Run(bench, make)
     bench.run(teller.script, vcd)
     return Story(
@@ -125,16 +143,24 @@ def tell(make: WriteMaker, vis: int = 256, vcd: Path | None = None) -> Story:
         teller.events,
         teller.psns,
         bench.memory[TABLE + 8 * WINDOW_KEY + 4],
+        design,
     )
 
 
 def record(make: WriteMaker, vis: int = 256, **sizes: int) -> Recording:
     """The same story as every port of the adapter in each clock; ValueError as of `tell` and `Subsystem`."""
     _check(vis)
-    bench = SubsystemBench(Subsystem(vis, **sizes))
+    bench = SubsystemBench(Subsystem(vis, design=MANAGER, **sizes))
     recording = watch(bench.simulator, bench.subsystem)
     bench.run(_Run(bench, make).script)
     return recording
+
+
+def send_program(subsystem: Subsystem) -> Program:
+    """The SQ's microcode for a subsystem's design."""
+    if subsystem.design != MICROCODE:
+        return microcode_program("send")
+    return microcode_program("send", {"ALONE": 1, "WORDS": subsystem.manager.geometry.depth})
 
 
 def _check(vis: int) -> None:
@@ -225,7 +251,7 @@ class _Run:
         await bench.until_halted(context, RECEIVE)
         await bench.write(context, lb.RUN, 0)
         await bench.load(context, RECEIVE, microcode_program("header_check", sizes).halves)
-        await bench.load(context, SEND, microcode_program("send").halves)
+        await bench.load(context, SEND, send_program(bench.subsystem).halves)
         await bench.write(context, lb.RUN, 1 << SEND | 1 << RECEIVE)
 
     def _arrives(self, qp: int, opcode: int, key: int | None) -> None:

@@ -11,7 +11,16 @@
 ; Of a bind 2: bit 0: invalidate the window, otherwise move it; 3: its key; of a move 4, 5: the new entry, lower and
 ; upper word (its domain is the queue pair's, whatever is said).
 
+; With ALONE the adapter has no remote-key manager: a bind searches the key memory itself, of WORDS words, while
+; the RQ's engine stands.
+
+        .set    ALONE, 0
+        .if ALONE
+        .engine SQ-ALONE
+        .set    WORDS, 1280
+        .else
         .engine SQ
+        .end
         .set    FETCH, 0x0803           ; a descriptor's first eight words
         .set    FETCH_SEGMENTS, 0x1003  ; its segments
         .set    FINISH, 6               ; the packet in the send FIFO is complete
@@ -88,6 +97,10 @@
         .name   oldest, r9              ; the last PSN of the oldest message, and what else its word says
         .name   place, r10              ; of the window's entry in host memory, bits 31..0
         .name   moved, r11
+        .if ALONE
+        .name   mask, r7                ; of the search, when the new entry is written
+        .name   last, r8
+        .end
         .name   va, r5                  ; of a message
         .name   va_high, r7
         .name   length, r8
@@ -816,9 +829,16 @@ seek:   bit     TPT_RESULT, 31
 torn:   move    outcome, NOT_BOUND      ; it is destroyed all the same: its keys must go
 
 ; 1124 to 1130: every operation that uses the window loses its key
-search: move    RMB_PD, pd
+search:
+        .if ALONE
+        move    RQ_KEY_BUSY, 1
+        .include rows
+        move    RQ_KEY_BUSY, 0
+        .else
+        move    RMB_PD, pd
         move    RMB_KEY, key
         move    RMB_START, 1
+        .end
         move    searching, 1
         move    bound_qp, qp
         move    bound_work, work
@@ -830,8 +850,11 @@ watch:  cmp     searching, 0
         return.z
         cmp     searching, 1
         jump.nz drained
+        .if ALONE
+        .else
         bit     RMB_DONE, 0
         return.z
+        .end
         move    searching, 2
         move    word, RX_PROGRESS
         shl     word, 8
