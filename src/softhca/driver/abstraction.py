@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
 
 from softhca.driver.device import DeviceDriver
+from softhca.machine.weak_members import WeakMembers
 
-_open: weakref.WeakSet[DeviceDriver] = weakref.WeakSet()
+_open: WeakMembers[DeviceDriver] = WeakMembers()
 
 
 def adopt(device: DeviceDriver) -> DeviceDriver:
@@ -28,12 +28,12 @@ def open_devices() -> list[DeviceDriver]:
 
 def close_all() -> None:
     """Close every device that is still open."""
-    for device in list(_open):
+    for device in _open:
         device.close()
 
 
 def _after_fork_in_child() -> None:
-    for device in list(_open):
+    for device in _open:
         device.inherited()
     _open.clear()
 

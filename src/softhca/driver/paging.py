@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.errors import DriverError, refusal
 from softhca.machine.primitives import address_of, load64
+from softhca.machine.weak_members import WeakMembers
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged import PagedAccess
 from softhca.memory.paged_layout import ACCESS_BITS, QUIESCED, VALID
@@ -37,7 +38,7 @@ CHECK_NS = 1_000_000_000
 FAILED_WAIT_S = 0.01
 _log = logging.getLogger("softhca.driver")
 _Result = TypeVar("_Result")
-_owned: weakref.WeakSet[PageableMemory] = weakref.WeakSet()
+_owned: WeakMembers[PageableMemory] = WeakMembers()
 
 
 class AttachedMemory:
@@ -172,7 +173,7 @@ class PageableMemory:
         self.length = length
         self.address = self._memory.address
         self._lock = threading.RLock()
-        self._devices: weakref.WeakSet[DeviceDriver] = weakref.WeakSet()
+        self._devices: WeakMembers[DeviceDriver] = WeakMembers()
         self.closing = False
         self._pager: threading.Thread | None = None
         if pager and rights & ON_DEMAND:
@@ -266,7 +267,7 @@ class PageableMemory:
         """Forbid data access of this process's devices meanwhile."""
         stopped: list[DeviceDriver] = []
         try:
-            for device in list(self._devices):
+            for device in self._devices:
                 if device.alive and device.set_data_access(False):
                     stopped.append(device)
             yield
@@ -326,7 +327,7 @@ class PageableMemory:
         end = time.monotonic() + self.timeout_s
 
         def pause() -> bool:
-            for device in list(self._devices):
+            for device in self._devices:
                 with contextlib.suppress(DriverError):
                     device.progress()
             os.sched_yield()
@@ -361,7 +362,7 @@ def _stop_all() -> None:
     """At the end of the process: no pager may still run when the interpreter shuts down.  Memory that is open
     stays with the processes that attached it, as when this one is killed.
     """
-    for memory in list(_owned):
+    for memory in _owned:
         if os.getpid() == memory.pid:
             memory.stop()
 

@@ -12,12 +12,12 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from softhca.driver.errors import DriverError
+from softhca.machine.weak_members import WeakMembers
 from softhca.verbs.pyverbs_error import PyverbsError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Hub:
         self._epoll: select.epoll | None = None
         self._callbacks: dict[int, tuple[Callback, int]] = {}
         self._lost: list[select.epoll] = []
-        self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self.streams: WeakMembers[Stream] = WeakMembers()
         self.relays: set[Relay] = set()
         self._thread: threading.Thread | None = None
         self._later: deque[Callback] = deque()
@@ -205,12 +205,12 @@ class Hub:
         """The program ends: what was sent and not closed arrives first, as by a kernel."""
         for relay in list(self.relays):
             relay.finish(RELAY_S)
-        for stream in list(self.streams):
+        for stream in self.streams:
             stream.close(stream.settings.linger_s)
 
     def after_fork(self) -> None:
         """In a forked child: nothing of the parent's is used; what is opened is new."""
-        for stream in list(self.streams):
+        for stream in self.streams:
             stream.abandon()
         epoll, self._epoll = self._epoll, None
         if epoll is not None:
@@ -224,7 +224,7 @@ class Hub:
         self._callbacks = {}
         self._due = []
         self._thread = None
-        self.streams = weakref.WeakSet()
+        self.streams = WeakMembers()
         for relay in self.relays:
             relay.abandon()
         self.relays = set()

@@ -1,9 +1,9 @@
 """What an identifier with a queue pair of its own does for programs: regions, posting, completions."""
 
 import errno
-import weakref
 
 from softhca.driver.rdmacm.groups import UDP_QKEY
+from softhca.machine.weak_members import WeakMembers
 from softhca.verbs.addr import AH
 from softhca.verbs.base import require
 from softhca.verbs.cq import CQ, CompChannel
@@ -60,7 +60,7 @@ class Messages(Identified):
 
     _pd: PD | None
     _qp: QP | None
-    _mrs: "weakref.WeakSet[MR]"
+    _mrs: WeakMembers[MR]
     _send_queue: WaitedQueue | None
     _recv_queue: WaitedQueue | None
 

@@ -7,13 +7,13 @@ they ask for has come about.  One of a `CMEventChannel` works asynchronously, by
 
 import contextlib
 import errno
-import weakref
 from typing import Any
 
 from softhca.driver.rdmacm import events, queue_pairs, states
 from softhca.driver.rdmacm.addresses import SocketAddress
 from softhca.driver.rdmacm.events import ConnectionParameters, EventChannel, IdentifierEvent
 from softhca.driver.rdmacm.identifier import OPTION_ID, Identifier
+from softhca.machine.weak_members import WeakMembers
 from softhca.queues.qp_attributes import MASK
 from softhca.verbs import cm_contexts
 from softhca.verbs.absent import refuse
@@ -81,7 +81,7 @@ class CMID(Messages):
         self._pd = pd
         self._qp: QP | None = None
         self._qp_init_attr = qp_init_attr
-        self._mrs = weakref.WeakSet()
+        self._mrs = WeakMembers()
         self._send_queue = self._recv_queue = None
         self._addresses: AddrInfo | None = None
         if creator is None:
@@ -355,7 +355,7 @@ class CMID(Messages):
             self._qp = QP(self._pd, made)
             identifier.queue_pair = self._qp.handle
             with translated("Failed to Create QP"):
-                queue_pairs.begin(identifier)
+                queue_pairs.begin(identifier, self._qp.handle)
         except BaseException:
             self._drop_queues()
             raise
@@ -439,7 +439,7 @@ class CMID(Messages):
     # the end
 
     def _close(self) -> None:
-        for mr in list(self._mrs):
+        for mr in self._mrs:
             mr.close()
         identifier = self._id
         assert identifier is not None

@@ -36,6 +36,7 @@ from softhca.driver.services import Path
 from softhca.management.ip_service import HEADER_BYTES, IpHeader, service_id
 
 if TYPE_CHECKING:
+    from softhca.driver.qp import QpHandle
     from softhca.driver.rdmacm.identifier import Identifier
 
 REQUEST_BYTES, RESOLUTION_BYTES = 92, 216
@@ -98,7 +99,7 @@ class Connection:
             self._port = port_of(place.device, place.port)
             service = service_id(owner.space, owner.destination.port)
             if owner.connected:
-                self.own = self._end(parameters)
+                self.own = self._end(parameters, owner.queue_pair)
                 self._number = self._port.channel.connect(service, self.path, self.own, private)
             else:
                 self._number = self._port.channel.resolve(service, self.path, private)
@@ -115,14 +116,15 @@ class Connection:
             assert self._port is not None
             channel = self._port.channel
             if not owner.connected:
-                number = owner.queue_pair.number if owner.queue_pair is not None else parameters.qp_num
+                number = _number_of(owner.queue_pair, parameters)
                 channel.answer(self._number, 0, number, UDP_QKEY, parameters.private_data)
                 owner.state = states.CONNECTED
                 return
             _check_room(parameters.private_data, REPLY_BYTES)
-            own = self.own = self._end(parameters)
-            if owner.queue_pair is not None:
-                queue_pairs.to_ready(owner)
+            queue_pair = owner.queue_pair  # another thread may destroy it
+            own = self.own = self._end(parameters, queue_pair)
+            if queue_pair is not None:
+                queue_pairs.to_ready(owner, queue_pair)
             channel.reply(self._number, own, parameters.private_data)
             owner.state = after
 
@@ -200,8 +202,9 @@ class Connection:
             event.queue_pair.qp_num,
         )
 
-    def _end(self, parameters: ConnectionParameters) -> CmQueuePair:
-        """This end, with no more READs and atomics at a time than the device, and the peer, can do."""
+    def _end(self, parameters: ConnectionParameters, queue_pair: QpHandle | None) -> CmQueuePair:
+        """This end, with no more READs and atomics at a time than the device, and the peer, can do;
+        ``queue_pair`` None: the program has one of its own."""
         owner = self._owner
         resources = _bounded(
             "responder_resources", parameters.responder_resources, owner.place.max_responder_resources
@@ -210,9 +213,8 @@ class Connection:
         if self.peer is not None:
             resources = min(resources, self.peer.initiator_depth)
             depth = min(depth, self.peer.responder_resources)
-        number = owner.queue_pair.number if owner.queue_pair is not None else parameters.qp_num
         return CmQueuePair(
-            number,
+            _number_of(queue_pair, parameters),
             owner.psn,
             responder_resources=resources,
             initiator_depth=depth,
@@ -267,9 +269,10 @@ class Connection:
             rnr_retry=self.peer.rnr_retry,
         )
         kind = events.CONNECT_RESPONSE
-        if owner.queue_pair is not None:
+        queue_pair = owner.queue_pair  # another thread may destroy it
+        if queue_pair is not None:
             try:
-                queue_pairs.to_ready(owner)
+                queue_pairs.to_ready(owner, queue_pair)
                 self._port.channel.ready(self._number)
             except DriverError as error:
                 owner.state = states.CLOSED
@@ -303,6 +306,11 @@ class Connection:
 def _check_room(private_data: bytes, most: int) -> None:
     if len(private_data) > most:
         raise DriverError(errno.EINVAL, f"private_data: {len(private_data)} bytes, where {most} have room")
+
+
+def _number_of(queue_pair: QpHandle | None, parameters: ConnectionParameters) -> int:
+    """The number of the queue pair of ours, or the one that the program says."""
+    return parameters.qp_num if queue_pair is None else queue_pair.number
 
 
 def _bounded(name: str, wanted: int, most: int) -> int:

@@ -13,6 +13,7 @@ from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues.states import ERR, INIT, RTR, RTS
 
 if TYPE_CHECKING:
+    from softhca.driver.qp import QpHandle
     from softhca.driver.rdmacm.identifier import Identifier
 
 RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
@@ -79,25 +80,24 @@ def _sending(owner: Identifier) -> dict[str, Any]:
     }
 
 
-def begin(owner: Identifier) -> None:
+def begin(owner: Identifier, queue_pair: QpHandle) -> None:
     """A new queue pair of ``owner``: to INIT, one for datagrams to RTS."""
-    queue_pair = owner.queue_pair
-    assert queue_pair is not None
     queue_pair.modify(attributes(owner, INIT))
     if not owner.connected:
         queue_pair.modify(attributes(owner, RTR))
         queue_pair.modify(attributes(owner, RTS))
 
 
-def to_ready(owner: Identifier) -> None:
-    """The queue pair, which is in INIT, to RTR and RTS."""
-    assert owner.queue_pair is not None
-    owner.queue_pair.modify(attributes(owner, RTR))
-    owner.queue_pair.modify(attributes(owner, RTS))
+def to_ready(owner: Identifier, queue_pair: QpHandle) -> None:
+    """The queue pair of ``owner``, which is in INIT, to RTR and RTS.  DriverError also where another thread
+    has destroyed it meanwhile."""
+    queue_pair.modify(attributes(owner, RTR))
+    queue_pair.modify(attributes(owner, RTS))
 
 
 def to_error(owner: Identifier) -> None:
     """The queue pair to ERR, if there is one: what is posted completes flushed."""
-    if owner.queue_pair is not None and owner.connected:
+    queue_pair = owner.queue_pair
+    if queue_pair is not None and owner.connected:
         with contextlib.suppress(DriverError):  # it may be destroyed
-            owner.queue_pair.modify({"qp_state": ERR})
+            queue_pair.modify({"qp_state": ERR})
