@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("amaranth")
 
 from softhca.cli.main import main
+from softhca.hardware.assembler import assemble
 from softhca.hardware.microcode_files import microcode_names, microcode_program, microcode_source
 
 GOOD = "start: move r1, 64 ; a number\n       add.keep r1, HOST_DATA\n       jump start\n"
@@ -129,3 +130,20 @@ def test_without_the_extra_one_line_says_so(good, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "amaranth", None)
     assert main(["rmb", "asm", str(good)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_constants_that_are_set(tmp_path, capsys):
+    path = tmp_path / "two.asm"
+    path.write_text(".set ONE, 1\n.set TWO, 2\nmove r1, ONE\nmove r2, TWO\nhalt", encoding="utf-8")
+    assert main(["rmb", "listing", str(path), "--set", "TWO=0x22", "--set", "ONE=3", "--json"]) == 0
+    found = [row["code"] for row in json.loads(capsys.readouterr().out)]
+    assert found[:2] == [f"{half:06x}" for half in assemble("move r1, 3\nmove r2, 34\nhalt").halves[:2]]
+    assert main(["rmb", "asm", str(path), "--set", "TWO=0x22", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["instructions"] == 3
+    assert main(["rmb", "listing", "send", "--set", "ALONE=1"]) == 0
+    assert "cmp     RQ_KEY_DATA, pd" in capsys.readouterr().out
+    assert main(["rmb", "listing", "send", "--set", "NOBODY=1"]) == 2
+    assert "--set: no constant 'NOBODY'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["rmb", "asm", str(path), "--set", "ONE=many"])
+    assert "argument --set: NAME=N, not 'ONE=many'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +30,29 @@ def add_parser(subparsers: Any) -> None:
     listing = subparsers.add_parser("listing", help="microcode with its addresses, bits and clocks")
     listing.add_argument("name", metavar="NAME", help="microcode of the package, or a source file")
     listing.set_defaults(run_part=run_listing)
+    for parser in (asm, listing):
+        parser.add_argument(
+            "--set", type=_constant, action="append", default=[], metavar="NAME=N", dest="constants",
+            help="another number for a .set of the source",
+        )  # fmt: skip
     for parser in (asm, disasm, listing):
         add_json_option(parser)
+
+
+def _constant(text: str) -> tuple[str, int]:
+    """An argument of ``--set``."""
+    name, _, number = text.partition("=")
+    try:
+        return name, int(number, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"NAME=N, not {text!r}") from None
 
 
 def run_asm(args: argparse.Namespace) -> int:
     """Assemble a file; CommandError with line, column and reason when it is refused."""
     from softhca.hardware.memory_image import image_text
 
-    program = _assembled(args.file)
+    program = _assembled(args.file, args.constants)
     image = image_text(program.halves)
     if args.output is not None:
         write_text(args.output, image)
@@ -72,9 +87,9 @@ def run_listing(args: argparse.Namespace) -> int:
     from softhca.hardware.microcode_files import microcode_names, microcode_program
 
     if args.name in microcode_names():
-        program = microcode_program(args.name)
+        program = _checked(args.name, lambda: microcode_program(args.name, dict(args.constants)))
     elif Path(args.name).is_file():
-        program = _assembled(Path(args.name))
+        program = _assembled(Path(args.name), args.constants)
     else:
         raise UsageError(f"no microcode {args.name!r} and no such file: {', '.join(microcode_names())}")
     rows = listing(program)
@@ -92,11 +107,21 @@ def _cells(row: ListedLine) -> tuple[Any, ...]:
     return row.address, place, row.code_text, row.clocks, row.since_label, " ".join(row.labels), row.source
 
 
-def _assembled(path: Path) -> Program:
-    from softhca.hardware.assembler import AssemblyError, assemble
+def _assembled(path: Path, constants: list[tuple[str, int]]) -> Program:
+    from softhca.hardware.assembler import assemble
     from softhca.hardware.microcode_files import microcode_parts
 
+    source = read_text(path)
+    return _checked(path, lambda: assemble(source, dict(constants), microcode_parts()))
+
+
+def _checked(name: str | Path, assembled: Callable[[], Program]) -> Program:
+    """The program; CommandError where it is refused, UsageError for a constant that it does not have."""
+    from softhca.hardware.assembler import AssemblyError
+
     try:
-        return assemble(read_text(path), parts=microcode_parts())
+        return assembled()
     except AssemblyError as error:
-        raise CommandError(f"{path}:{error}") from error
+        raise CommandError(f"{name}:{error}") from error
+    except ValueError as error:
+        raise UsageError(f"--set: {error}") from error
