@@ -13,6 +13,32 @@ MOVING = ("poll_cq", "post_", "req_notify_cq", "ibv_get_cq_event", "ibv_ack_cq_e
 """Verbs whose number depends on how soon messages come."""
 STATE, INIT, RTR, RTS = 1, 1, 2, 3
 LOCAL_WRITE = 1
+RC_MASKS = {INIT: 0x39, RTR: 0x129181, RTS: 0x12E01}
+"""What who modifies an RC queue pair to a state has to say (IBTA vol. 1, 11.2.5.2), and no more, as
+`ibv_modify_qp` has it.
+"""
+ENDS = {
+    "ibv_destroy_qp": ["ibv_create_qp"], "ibv_destroy_cq": ["ibv_create_cq", "create_cq_ex"],
+    "ibv_dereg_mr": ["ibv_reg_mr_iova2"], "ibv_destroy_srq": ["ibv_create_srq"],
+    "ibv_destroy_ah": ["ibv_create_ah"], "ibv_dealloc_pd": ["ibv_alloc_pd"],
+    "ibv_close_device": ["ibv_open_device"],
+}  # fmt: skip
+PYTHON = "/usr/bin/python3"
+"""Whose pyverbs is Debian's."""
+PYVERBS = """
+from pyverbs import enums
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+
+with Context(name="softhca0") as context, PD(context) as pd, CQ(context, 7) as cq:
+    with MR(pd, 5000, enums.IBV_ACCESS_LOCAL_WRITE):
+        kind = QPInitAttr(qp_type=enums.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=9, max_recv_wr=11))
+        with QP(pd, kind, QPAttr()):
+            assert cq.poll() == (0, [])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +96,38 @@ def test_a_program_asks_for_the_same_each_time(record, unused_port):
     )
     assert first == second
     assert {"ibv_open_device", "ibv_alloc_pd", "ibv_modify_qp", "ibv_destroy_qp"} <= set(first)
+
+
+def test_ucx_connects_by_rc_and_gives_all_back(record, unused_port):
+    needs("ucx_perftest")
+    words = ("env", "UCX_TLS=rc,self", "UCX_NET_DEVICES=softhca0:1", "UCX_LOG_LEVEL=error", "ucx_perftest")
+    calls = record(*words, "-t", "tag_lat", "-n", "50", "-w", "5", "-s", "3000", port=unused_port)
+    count = Counter(call.name for call in calls)
+    for end, begins in ENDS.items():
+        assert count[end] == sum(count[begin] for begin in begins) > 0, end
+    assert count["post_send"] >= 50 + 5
+    assert count["post_srq_recv"] > 0
+    masks = [call.arguments[2] for call in calls if call.name == "ibv_modify_qp"]
+    at = masks.index(RC_MASKS[RTR])
+    assert masks[at - 1 : at + 2] == list(RC_MASKS.values())
+    assert masks.count(RC_MASKS[RTS]) == 1
+
+
+def test_pyverbs_calls_what_its_objects_are(record):
+    asked = subprocess.run([PYTHON, "-I", "-c", "import pyverbs.device"], capture_output=True)
+    if asked.returncode:
+        pytest.skip(f"{PYTHON} has no pyverbs (Debian's python3-pyverbs)")
+    calls = record(PYTHON, "-I", "-c", PYVERBS)
+    assert [call.name for call in calls] == [
+        "ibv_get_device_list", "ibv_open_device", "ibv_free_device_list", "ibv_alloc_pd",
+        "ibv_create_cq", "ibv_reg_mr_iova2", "ibv_create_qp", "ibv_modify_qp", "poll_cq", "ibv_destroy_qp",
+        "ibv_dereg_mr", "ibv_destroy_cq", "ibv_dealloc_pd", "ibv_close_device",
+    ]  # fmt: skip
+    by_name = {call.name: call.arguments for call in calls}
+    assert by_name["ibv_create_cq"][1] == 7
+    assert by_name["ibv_reg_mr_iova2"][2] == 5000
+    assert by_name["ibv_reg_mr_iova2"][4] == LOCAL_WRITE
+    assert by_name["ibv_modify_qp"][2] == RC_MASKS[INIT]
 
 
 def test_words_of_a_call_are_those_that_the_program_gave(record, libibverbs, tmp_path):
