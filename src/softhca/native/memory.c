@@ -60,11 +60,13 @@ static int attach_pages(struct host *host, uint64_t address, size_t length, stru
     if (!fields.slot)
         return ENOMEM;
     TELL(host, error, attach_arena, &fields);
-    if (error)
+    if (error) {
         host_give_slots(host, fields.slot, (uint32_t)((pages + SOFTHCA_SLOT_PAGES - 1) / SOFTHCA_SLOT_PAGES));
+        return error;
+    }
     run->first = fields.slot * SOFTHCA_SLOT_PAGES;
     run->count = (uint32_t)pages;
-    return error;
+    return 0;
 }
 
 void detach_pages(struct host *host, uint32_t first, uint32_t pages)
