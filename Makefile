@@ -150,7 +150,7 @@ asan tsan: $(VENV)/.installed
 	  --build-base build/$@/base --build-lib build/$@/lib
 	PYTHONPATH=$(CURDIR)/build/$@/lib $(VENV)/bin/python tests/sanitizers/run_sanitized.py $@ $(if $(filter asan,$@),$(ASAN),$(TSAN))
 
-# The library for programs in C, and the object beside it: fuzzed with libFuzzer (clang), and under the clients of
+# The library for programs in C, and the object beside it: fuzzed (libFuzzer, where clang is), and under the clients of
 # tests/native and Debian's programs, with AddressSanitizer and UBSan.
 .PHONY: fuzz-native asan-native
 NATIVE_SECONDS ?= 600

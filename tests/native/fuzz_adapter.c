@@ -28,9 +28,12 @@ static struct {
     struct host *host; /* only compared: it may have gone */
     int control, peer;
     uint64_t heard, answered;
+    uint32_t refused; /* the arena's slot that was refused last; 0: none */
+    struct ring connections, answers; /* this end of what was opened last for them */
 } hosts[MOST_HOSTS];
 static int host_count, channels[MOST_CHANNELS], channel_count;
-int adapter_honest;
+static uint64_t question;
+int adapter_honest, adapter_native;
 
 unsigned char fed(void)
 {
@@ -59,7 +62,8 @@ void adapter_begin(const unsigned char *data, size_t bytes)
 {
     input = data;
     left = bytes;
-    adapter_honest = 0;
+    adapter_honest = adapter_native = 0;
+    question = 0;
 }
 
 static int drawn(void)
@@ -69,7 +73,7 @@ static int drawn(void)
 }
 
 /* The body of an answer of this kind; its length. */
-static uint32_t body_of(int kind, const struct wanted *wanted, unsigned char *out, uint32_t room)
+static uint32_t body_of(int kind, const struct honest_body *wanted, unsigned char *out, uint32_t room)
 {
     uint32_t bytes = kind == HONEST || kind == WRONG_FIELDS ? wanted->bytes : fed();
     bytes = bytes < room ? bytes : room;
@@ -80,18 +84,20 @@ static uint32_t body_of(int kind, const struct wanted *wanted, unsigned char *ou
     return bytes;
 }
 
-static void answer(struct host *host, uint64_t *count, const struct softhca_command_header *asked)
+/* Whether it is a refusal. */
+static int answer(struct host *host, uint64_t *count, const struct softhca_command_header *asked)
 {
-    static const struct wanted none;
+    static const struct honest_body none;
     unsigned char whole[SOFTHCA_REPLY_BYTES];
     struct softhca_reply_header header = {.command = asked->command, .tag = asked->tag};
     struct ring *ring = &host->replies;
     uint32_t place = (uint32_t)(*count % ring->entries), room = ring->body_bytes / ring->entries;
+    const struct honest_body *honest = adapter_native ? native_replies : replies;
     int kind = drawn();
     struct softhca_reference reference = {place * room, 0};
     if (room > sizeof whole)
         room = sizeof whole;
-    header.bytes = body_of(kind, asked->command < COMMANDS ? &replies[asked->command] : &none, whole + sizeof header,
+    header.bytes = body_of(kind, asked->command < COMMANDS ? &honest[asked->command] : &none, whole + sizeof header,
                            room - (uint32_t)sizeof header);
     reference.body_bytes = (uint32_t)sizeof header + header.bytes;
     if (kind == REFUSED)
@@ -103,6 +109,50 @@ static void answer(struct host *host, uint64_t *count, const struct softhca_comm
     ring->references[place] = reference;
     *count += kind == GARBAGE ? fed() : 1;
     __atomic_store_n(&ring->control->tail, *count, __ATOMIC_RELEASE);
+    return kind == REFUSED && header.error;
+}
+
+/* What a program has not been given it must not give back: somebody else of it may have it by then. */
+static void note_arena(int at, const struct softhca_command_header *asked, const unsigned char *body, int is_refused)
+{
+    uint32_t slot;
+    memcpy(&slot, body, sizeof slot);
+    if (asked->command == COMMAND_ATTACH_ARENA)
+        hosts[at].refused = is_refused ? slot : 0;
+    else if (asked->command == COMMAND_DETACH_ARENA && slot == hosts[at].refused)
+        __builtin_trap();
+}
+
+/* The ring that a command gives: its entries, bytes and one run of frames end the command. */
+static void open_ring(struct host *host, struct ring *opened, const unsigned char *end)
+{
+    struct {
+        uint32_t entries, body_bytes, frames_count;
+        struct softhca_run run;
+    } given;
+    unsigned char *pages;
+    memcpy(&given, end - sizeof given, sizeof given);
+    pages = host->memory + (size_t)given.run.first * PAGE;
+    *opened = (struct ring){.control = (void *)pages, .references = (void *)(pages + PAGE), .run = given.run,
+                            .entries = given.entries, .body_bytes = given.body_bytes};
+    opened->bodies = pages + PAGE + ((size_t)given.entries * 8 + PAGE - 1) / PAGE * PAGE;
+}
+
+struct ring *adapter_ring(const struct host *host, uint32_t command)
+{
+    for (int i = host_count - 1; i >= 0; i--) {
+        struct ring *found = command == COMMAND_OPEN_CM ? &hosts[i].connections : &hosts[i].answers;
+        if (hosts[i].host == host)
+            return found->control ? found : NULL;
+    }
+    return NULL;
+}
+
+uint64_t adapter_question(void)
+{
+    uint64_t asked = question;
+    question = 0;
+    return asked;
 }
 
 void host_wake(struct host *host)
@@ -110,14 +160,20 @@ void host_wake(struct host *host)
     struct ring *ring = &host->commands;
     for (int i = host_count - 1; i >= 0; i--) {
         struct softhca_command_header asked;
+        const unsigned char *end;
         if (hosts[i].host != host)
             continue;
         if (hosts[i].heard == ring->tail)
             return; /* a doorbell's */
         hosts[i].heard = ring->tail;
         memcpy(&asked, host->out, sizeof asked);
+        end = host->out + sizeof asked + asked.bytes;
+        if (asked.command == COMMAND_OPEN_CM || asked.command == COMMAND_REGISTER_AGENT)
+            open_ring(host, asked.command == COMMAND_OPEN_CM ? &hosts[i].connections : &hosts[i].answers, end);
+        if (asked.command == COMMAND_SEND_MAD)
+            memcpy(&question, end - SOFTHCA_MAD_BYTES + 8, sizeof question);
         __atomic_store_n(&ring->control->head, ring->tail + (drawn() == GARBAGE ? fed() : 0), __ATOMIC_RELEASE);
-        answer(host, &hosts[i].answered, &asked);
+        note_arena(i, &asked, host->out + sizeof asked, answer(host, &hosts[i].answered, &asked));
         return;
     }
 }
@@ -142,7 +198,7 @@ static int passed_for(uint32_t message)
 
 ssize_t adapter_hears(int control, const struct msghdr *packet, int flags)
 {
-    static const struct wanted none;
+    static const struct honest_body none;
     unsigned char whole[1024];
     struct softhca_message_header asked, header;
     union {
@@ -208,6 +264,8 @@ struct host *host_attach(const char *path)
     hosts[host_count].control = ends[0];
     hosts[host_count].peer = ends[1];
     hosts[host_count].heard = hosts[host_count].answered = 0;
+    hosts[host_count].refused = 0;
+    hosts[host_count].connections.control = hosts[host_count].answers.control = NULL;
     host_count++;
     error = make_memory(host);
     error = error ? error : send_attach(host);

@@ -1,8 +1,9 @@
 """Fuzzing of the library for programs in C, and of the object beside it, with libFuzzer, AddressSanitizer and
-UBSan: ``python tests/native/fuzz_native.py [--seconds N] [--runs N]`` (`make fuzz-native`; needs clang).
+UBSan: ``python tests/native/fuzz_native.py [--seconds N] [--runs N] [TARGET …]`` (`make fuzz-native`).
 
 An adapter process within the program answers, completes and reports what an input says (``fuzz_adapter.c``).
-The seeds are the corpora of ``tests/fuzz``.
+The seeds are the corpora of ``tests/fuzz``.  Without clang the C compiler's sanitizers watch the same
+programs, whose inputs ``fuzz_main.c`` makes of the seeds by dice.
 """
 
 from __future__ import annotations
@@ -20,13 +21,35 @@ from typing import Any
 from softhca.native import build
 from softhca.queues import layout
 from softhca.queues.codec import encode_fields
-from softhca.queues.control_fields import CM_REQUEST, COMMANDS
+from softhca.queues.control_fields import (
+    CM_DISCONNECT_REQUEST,
+    CM_DISCONNECTED,
+    CM_ESTABLISHED,
+    CM_REJECTED,
+    CM_REPLIED,
+    CM_REQUEST,
+    CM_SIDR_REPLY,
+    CM_SIDR_REQUEST,
+    CM_TIMEWAIT_OVER,
+    CM_UNREACHABLE,
+    COMMANDS,
+)
 from softhca.queues.handshake import MESSAGES
 from softhca.queues.header import header
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "fuzz-native"
-TARGETS = ("verbs", "rdmacm")
+VERBS = tuple(each for each in sorted(build.SOURCES.glob("*.c")) if each.name != "host.c")
+PRELOAD = tuple(sorted((build.SOURCES / "preload").glob("cm_*.c")))
+TARGETS: Mapping[str, tuple[Path, ...]] = {
+    "decoders": (),
+    "rings": (),
+    "verbs": VERBS,
+    "objects": VERBS,
+    "rdmacm": tuple(each for each in PRELOAD if each.name != "cm_devices.c"),
+}
+"""Each is ``fuzz_….c``, with these sources of ours; ``fuzz_adapter.c`` and ``fuzz_rdmacm.c`` include what is
+missing."""
 CORPORA = ("control", "handshake", "commands", "connections", "work", "rings")
 CHECKS = "address,undefined"
 RIGHT = {
@@ -37,6 +60,11 @@ RIGHT = {
     "channel": 1, "length": 4096, "pd": 1,
 }  # fmt: skip
 """What an honest adapter answers in fields of these names; zeros and nothing in all others."""
+NATIVE = {
+    **RIGHT, "link_layer": 1, "lid": 1, "sm_lid": 2, "gid": b"\xfe\x80" + bytes(13) + b"\1", "pkey": 0xFFFF,
+    "pkey_tbl_len": 1, "agent": 1,
+}  # fmt: skip
+"""The same, of an adapter whose port is InfiniBand's."""
 EMPTY: Mapping[str, Any] = {"gid": bytes(16), "bytes": b"", "runs": (), "counters": ()}
 
 
@@ -53,20 +81,27 @@ def stored(target: str) -> list[bytes]:
 
 
 def tables() -> str:
-    """Honest answers to all commands and messages, and every decoder, in C."""
+    """The numbers of commands, honest answers to all commands and messages, and every decoder, in C."""
     parts = ["#include <string.h>", '#include "softhca.h"',
-             "struct wanted { unsigned bytes; unsigned char body[512]; };"]  # fmt: skip
+             "struct honest_body { unsigned bytes; unsigned char body[512]; };",
+             "enum {", *(f"    COMMAND_{named} = {number}," for number, (named, *_) in COMMANDS.items()),
+             "};"]  # fmt: skip
     decoders = []
-    for name, table, kind in (("replies", COMMANDS, "reply"), ("answers", MESSAGES, "answer")):
-        parts.append(f"#define {'COMMANDS' if kind == 'reply' else 'MESSAGES'} {max(table) + 1}")
-        parts.append(f"static const struct wanted {name}[{max(table) + 1}] __attribute__((unused)) = {{")
+    for name, table, kind, right in (
+        ("replies", COMMANDS, "reply", RIGHT), ("answers", MESSAGES, "answer", RIGHT),
+        ("native_replies", COMMANDS, "reply", NATIVE),
+    ):  # fmt: skip
+        if right is RIGHT:
+            parts.append(f"#define {'COMMANDS' if kind == 'reply' else 'MESSAGES'} {max(table) + 1}")
+        parts.append(f"static const struct honest_body {name}[{max(table) + 1}] __attribute__((unused)) = {{")
         for number, (named, _, fields) in table.items():
-            said = {field: RIGHT.get(field, EMPTY.get(shape, 0)) for field, shape in fields}
+            said = {field: right.get(field, EMPTY.get(shape, 0)) for field, shape in fields}
             body = encode_fields(fields, said)
             parts.append(f"    [{number}] = {{{len(body)}, {{{', '.join(map(str, body or [0]))}}}}},")
             call = f"{'message_' * (kind == 'answer')}{named.lower()}_{kind}"
             taken = f"    {{ struct softhca_{call} fields; softhca_decode_{call}(data, bytes, &fields); }}"
-            decoders.append(taken if fields else f"    softhca_decode_{call}(data, bytes);")
+            if right is RIGHT:
+                decoders.append(taken if fields else f"    softhca_decode_{call}(data, bytes);")
         parts.append("};")
     parts += ["__attribute__((unused)) static void decode_all(const void *data, size_t bytes) {",
               "    char reason[32];", "    softhca_reason(data, bytes, reason, sizeof reason);", *decoders,
@@ -80,42 +115,95 @@ def compiled(target: str, folder: Path, command: Sequence[str], sources: Sequenc
     made_of = {"softhca.h": header, "cm_states.h": build.states_header, "fuzz_tables.h": tables}
     for name, text in made_of.items():
         (folder / name).write_text(text())
-    own = build.SOURCES if target == "verbs" else build.SOURCES / "preload"
-    others = {"host.c", "paths.c", "buffers.c"}
-    library = [str(each) for each in sorted(own.glob("*.c")) if each.name not in others]
     words = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{folder}", f"-I{build.SOURCES}",
-             f"-I{HERE}")  # fmt: skip
+             f"-I{HERE}", "-Dnanosleep=no_nap")  # fmt: skip
     checks = (f"-fsanitize={CHECKS}", "-fno-sanitize-recover=undefined")
     made = folder / f"fuzz_{target}"
-    subprocess.run([*command, *words, *checks, *library, *sources, str(HERE / f"fuzz_{target}.c"),
-                    str(HERE / "fuzz_adapter.c"), "-o", str(made)], check=True)  # fmt: skip
+    own = (*TARGETS[target], HERE / f"fuzz_{target}.c", HERE / "fuzz_adapter.c")
+    subprocess.run([*command, *words, *checks, *map(str, own), *sources, "-o", str(made)], check=True)
     return made
 
 
-def untaken_request() -> bytes:
-    """An input of ``rdmacm``: a request for a connection, with a number below its listener's, that nobody
-    takes before its file is closed.
+NOTHING: Mapping[int, int] = {}
+
+
+def _command(
+    number: int, length: int, identifier: int, *further: int, said: Mapping[int, int] = NOTHING
+) -> bytes:
+    """A step of ``rdmacm``: a command whose fields are zeros, but for bytes by their place in ``said``."""
+    fields = bytearray(length)
+    for place, value in said.items():
+        fields[place] = value
+    return bytes([0, number, 1]) + fields + bytes([identifier, *further, 0])
+
+
+def _create(space: int) -> bytes:
+    return _command(0, 24, 0, space, said={0: 1})  # its uid
+
+
+def _entry(kind: int) -> bytes:
+    """A step of ``rdmacm``: an entry of the port's channel, of the one listener and the one connection."""
+    fields = {"own_gid_interface": int.from_bytes(RIGHT["gid"][8:], "big")}
+    header = layout.CM_HEADER.packing().pack(*(fields.get(name, 0) for name in layout.CM_HEADER.names))
+    return b"\5\0" + header + bytes(layout.CM_PRIVATE_BYTES) + bytes([kind, 1, 1, 1, 0])
+
+
+def connections() -> Iterator[bytes]:
+    """Inputs of ``rdmacm``: connections as they should be.  Behind the third step of each is said that the
+    adapter stays honest.
     """
+    taken = b"\7"
+    create, listen = _create(0), _command(7, 8, 0)
+    bind = _command(2, 40, 0, 1, 0)
+    resolve, route = _command(3, 64, 0, 1, 4), _command(4, 8, 0)
+    connect = _command(6, 288, 0, said={271: 1})
 
-    def command(number: int, length: int, identifier: int, *further: int) -> bytes:
-        return bytes([0, number, 1]) + bytes(length) + bytes([identifier, *further, 0])
+    def attributes(handle: int) -> bytes:
+        return b"".join(_command(11, 16, handle, said={12: state}) for state in (1, 2, 3))
 
-    header = layout.CM_HEADER.size_bytes + layout.CM_PRIVATE_BYTES
-    return (b"\1" + command(0, 24, 0, 0) + command(0, 24, 0, 0)  # CREATE_ID
-            + command(2, 40, 1, 1, 0) + b"\1" + command(7, 8, 1)  # BIND_IP; the adapter stays honest; LISTEN
-            + command(1, 16, 0) + b"\5" + bytes(header) + bytes([CM_REQUEST, 1, 1, 1]))  # fmt: skip
+    # a request for a connection, with a number below its listener's, that nobody takes
+    yield (b"\1" + _create(0) + create + _command(2, 40, 1, 1, 0) + b"\1" + _command(7, 8, 1)
+           + _command(1, 16, 0) + _entry(CM_REQUEST))  # fmt: skip
+    passive = b"\1" + create + bind + listen + b"\1" + _entry(CM_REQUEST) + taken
+    yield passive + _command(9, 264, 1)  # REJECT
+    accepted = passive + attributes(1) + _command(8, 296, 1, said={0: 2, 279: 1}) + _entry(CM_ESTABLISHED)
+    yield accepted + taken + _entry(CM_DISCONNECT_REQUEST) + _command(10, 4, 1) + _entry(CM_TIMEWAIT_OVER)
+    active = b"\1" + create + resolve + route + b"\1" + connect
+    replied = active + _entry(CM_REPLIED) + attributes(0) + _command(8, 296, 0)
+    yield replied + _command(10, 4, 0) + _entry(CM_DISCONNECTED) + _entry(CM_TIMEWAIT_OVER)
+    yield active + _entry(CM_REJECTED) + taken
+    yield active + _entry(CM_UNREACHABLE) + taken
+    yield b"\1" + _create(1) + resolve + route + b"\1" + connect + _entry(CM_SIDR_REPLY) + attributes(0)
+    resolved = b"\1" + _create(1) + bind + listen + b"\1" + _entry(CM_SIDR_REQUEST) + taken
+    yield resolved + _command(8, 296, 1, said={279: 1})
+    # on native links: the port's own address, the way to a peer and a group, and an address of somebody
+    service, path, group = (b"\x15\1" + bytes([1 + 16 * kind, 0, 0]) for kind in (1, 0, 2))
+    resolve = _command(3, 64, 0, 1, 64) + service[2:]
+    native = b"\x09" + create + resolve + route + b"\1" + path
+    yield native + connect + _entry(CM_REPLIED) + attributes(0)
+    yield b"\x09" + _create(1) + resolve + route + b"\1" + path + _command(16, 48, 0, 1, 8) + group + taken
+    yield b"\x09" + create + _command(3, 64, 0, 1, 4) + service[2:] + service + b"\1" + route + path + connect
+
+
+REFUSED_REGION = b"\1\1\0\4\0\0\0\0\0\0\6\0\1"
+"""An input of ``objects``: a region whose pages the adapter does not take."""
+
+
+def written() -> list[bytes]:
+    """Inputs that were written by hand."""
+    return [*connections(), REFUSED_REGION]
 
 
 def seeds() -> Iterator[bytes]:
-    """Inputs of the corpora, and some at random that begin as both targets' do."""
-    yield untaken_request()
+    """What is written, the corpora as they are and behind what makes an adapter honest, and random bytes."""
+    yield from written()
     for name in CORPORA:
         for data in stored(name):
+            yield data
             yield b"\1\1" + data
-            yield b"\3" + data
     dice = random.Random(1)
-    for _ in range(400):
-        yield bytes([dice.randrange(8), dice.randrange(4)]) + dice.randbytes(dice.randrange(600))
+    for _ in range(800):
+        yield bytes([dice.randrange(16), dice.randrange(4)]) + dice.randbytes(dice.randrange(600))
 
 
 def spread(folder: Path) -> list[Path]:
@@ -128,27 +216,53 @@ def spread(folder: Path) -> list[Path]:
     return found
 
 
+def made_by_dice(
+    program: Path, kept: Path, files: Sequence[Path], runs: int, seconds: int, seed: int
+) -> list[str]:
+    """The command that runs a program of ``fuzz_main.c``; the input that ends it stands in ``kept``."""
+    return [str(program), str(runs), str(seconds), str(seed), str(kept), *map(str, files)]
+
+
+def _by_libfuzzer(target: str, options: argparse.Namespace, seconds: int) -> list[str]:
+    program = compiled(target, BUILD, ("clang", "-O1", "-g", "-fsanitize=fuzzer"))
+    found = BUILD / target
+    found.mkdir(exist_ok=True)
+    return [str(program), str(found), str(BUILD / "seeds"), "-max_len=4096", "-timeout=20",
+            f"-max_total_time={seconds}", f"-runs={options.runs}", f"-artifact_prefix={BUILD}/{target}-",
+            "-print_final_stats=1"]  # fmt: skip
+
+
+def _by_dice(target: str, options: argparse.Namespace, seconds: int) -> list[str]:
+    command = [*(build.compiler() or []), "-O1", "-g"]
+    program = compiled(target, BUILD, command, [str(HERE / "fuzz_main.c")])
+    runs = options.runs if options.runs >= 0 else 1 << 40
+    files = sorted((BUILD / "seeds").iterdir())
+    return made_by_dice(program, BUILD / f"{target}-last", files, runs, seconds, options.seed)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Fuzz; the exit status, 3 where there is no clang."""
+    """Fuzz; the exit status, 3 where there is no compiler."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=600, help="for both targets together")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all")
+    parser.add_argument("--seconds", type=int, default=600, help="for all targets together")
     parser.add_argument("--runs", type=int, default=-1, help="inputs of each target at most")
+    parser.add_argument("--seed", type=int, default=1, help="of the dice, where there is no clang")
     options = parser.parse_args(arguments)
-    if shutil.which("clang") is None:
-        print("fuzz-native needs clang and libFuzzer (Debian's clang, libclang-rt-14-dev)", file=sys.stderr)
+    targets = options.targets or list(TARGETS)
+    if unknown := set(targets) - set(TARGETS):
+        parser.error(f"no target: {', '.join(sorted(unknown))}")
+    fuzzer = _by_libfuzzer if shutil.which("clang") else _by_dice
+    if fuzzer is _by_dice and build.compiler() is None:
+        print("fuzz-native needs clang and libFuzzer (Debian's clang, libclang-rt-14-dev), or a C compiler",
+              file=sys.stderr)  # fmt: skip
         return 3
     spread(BUILD / "seeds")
     failed = 0
-    for target in TARGETS:
-        program = compiled(target, BUILD, ("clang", "-O1", "-g", "-fsanitize=fuzzer"))
-        found = BUILD / target
-        found.mkdir(exist_ok=True)
-        done = subprocess.run([str(program), str(found), str(BUILD / "seeds"), "-max_len=4096", "-timeout=20",
-                               f"-max_total_time={options.seconds // len(TARGETS)}", f"-runs={options.runs}",
-                               f"-artifact_prefix={BUILD}/{target}-", "-print_final_stats=1"],
-                              stdin=subprocess.DEVNULL)  # fmt: skip
+    for target in targets:
+        command = fuzzer(target, options, options.seconds // len(targets))
+        done = subprocess.run(command, stdin=subprocess.DEVNULL)
         failed |= done.returncode
-        print(f"{target}: {'failed' if done.returncode else 'nothing found'}")
+        print(f"{target}: {'failed' if done.returncode else 'nothing found'}", flush=True)
     return int(failed != 0)
 
 

@@ -1,13 +1,23 @@
-/* The rdma_cm device on an adapter process that answers what an input says: commands as the input has them, and
-   entries of a port's channel.  libFuzzer's entry. */
+/* The rdma_cm device on an adapter process that answers what an input says: commands as the input has them, entries
+   of a port's channel, and what subnet administration answers; on RoCEv2 and on native links.  libFuzzer's entry.
+
+   No device has a thread: what has come is taken here, after each step and while the device waits. */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
 
-#include "preload/cm.h"
+#define pthread_create(thread, attributes, run, argument) ((void)(argument), (void)&(run), 0)
+#define pthread_join(thread, result) ((void)0)
+#include "preload/cm_devices.c"
+#undef pthread_create
+#undef pthread_join
 
 #include "fuzz_adapter.h"
+#include "fuzz_tables.h"
 
 #define STEPS 48
+#define NATIVE 8 /* of an input's first byte */
+#define LID 0xC001
 
 #define NONE 1000
 #define AT(name, member) offsetof(struct ucma_##name, member)
@@ -45,9 +55,18 @@ static int files[2];
 static void put_address(unsigned char *at, unsigned char kind)
 {
     static const uint32_t addresses[4] = {0, 0x7f000001, 0xefaabbcc, 0x0a000001};
-    const struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(0x8000 + kind % 3)),
-                                     .sin_addr.s_addr = htonl(addresses[kind / 4 % 4])};
-    memcpy(at, &four, sizeof four);
+    static const uint8_t prefixes[4][2] = {{0xfe, 0x80}, {0xfd, 0}, {0xff, 0x12}, {0, 0}};
+    const uint16_t port = htons((uint16_t)(0x8000 + kind % 3));
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = port,
+                               .sin_addr.s_addr = htonl(addresses[kind / 4 % 4])};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = port};
+    if (!adapter_native || kind / 16 % 4 == 3) {
+        memcpy(at, &four, sizeof four);
+        return;
+    }
+    memcpy(&six.sin6_addr, prefixes[kind / 4 % 4], 2);
+    six.sin6_addr.s6_addr[15] = kind / 4 % 4 == 3 ? 0 : 1 + kind / 64; /* its own one, and others' */
+    memcpy(at, &six, sizeof six);
 }
 
 /* As the input has it; what it points to is the program's own, and so there. */
@@ -88,27 +107,99 @@ static void command(void)
     cm_write(cm_find(at), at, whole, sizeof header + header.in);
 }
 
-static void entry(void)
+/* Put an entry into the adapter's end of a ring, or anything where the adapter writes. */
+static void put(struct ring *ring, const void *entry, uint32_t bytes)
 {
-    static unsigned char data[SOFTHCA_CM_PRIVATE_BYTES];
+    unsigned char how = fed();
+    if (how % 16 == 15) {
+        adapter_scribble(ring, entry, bytes);
+        ring->tail = ring->control->tail;
+    } else if (bytes <= ring->body_bytes) {
+        bytes -= how % 16 == 14;
+        ring_copy_in(ring, ring->body_tail, entry, bytes);
+        ring_add(ring, bytes);
+        ring_publish(ring);
+    }
+}
+
+static void entry(const struct device *device)
+{
+    static unsigned char whole[SOFTHCA_CM_ENTRY_BYTES];
+    unsigned char *data = whole + sizeof(struct softhca_cm_header);
+    struct ring *ring = adapter_ring(device->host, COMMAND_OPEN_CM);
     struct softhca_cm_header header;
-    struct place **places;
-    uint32_t count;
     fed_bytes(&header, sizeof header);
-    fed_bytes(data, sizeof data);
+    fed_bytes(data, SOFTHCA_CM_PRIVATE_BYTES);
     header.kind = fed() % 16;
     header.listener = fed() % 4 ? 1 : fed() % 4, header.id = fed() % 4 ? 1 : fed() % 4; /* an honest one's are 1 */
     if (fed() % 4)
-        data[0] = 0, data[1] = 0x40, header.private_bytes = 92, header.qp_type = 2;
-    if (header.private_bytes > SOFTHCA_CM_PRIVATE_BYTES)
-        header.private_bytes = SOFTHCA_CM_PRIVATE_BYTES;
-    LOCKED(places = places_all(&count);
-           for (uint32_t i = 0; i < count; i++)
-               if (places[i]->port->open) {
-                   cm_entry(places[i]->port, &header, data);
-                   break;
-               }
-           free(places));
+        data[0] = 0, data[1] = adapter_native ? 0x60 : 0x40, header.private_bytes = 92, header.qp_type = 2;
+    memcpy(whole, &header, sizeof header);
+    if (ring)
+        put(ring, whole, sizeof whole);
+}
+
+/* What subnet administration says: records of the questions' kinds, about the port itself or anybody. */
+static void answer(const struct device *device, uint64_t transaction)
+{
+    static const uint8_t own[16] = {0xfe, 0x80, [15] = 1};
+    unsigned char whole[sizeof(struct softhca_mad_header) + SOFTHCA_MAD_BYTES];
+    unsigned char *mad = whole + sizeof(struct softhca_mad_header), kind = fed();
+    const uint16_t attribute = htons(((uint16_t[]){0x35, 0x31, 0x38, 0})[kind / 16 % 4]);
+    struct ring *ring = adapter_ring(device->host, COMMAND_REGISTER_AGENT);
+    memset(whole, 0, sizeof whole);
+    fed_bytes(whole, fed());
+    memset(whole, 0, sizeof(uint32_t)); /* the status */
+    whole[0] = kind % 16 == 15 ? fed() : 0;
+    memcpy(mad + 8, &transaction, sizeof transaction);
+    memcpy(mad + 16, &attribute, sizeof attribute);
+    if (kind % 4) {
+        memset(mad + 4, 0, 2); /* no error */
+        if (attribute == htons(0x31))
+            memcpy(mad + 64, own, sizeof own);
+        else if (attribute == htons(0x35))
+            mad[97] = 2, mad[106] = mad[107] = 0xff, mad[110] = 4; /* LID, P_Key, MTU */
+        else if (attribute == htons(0x38))
+            mad[92] = LID >> 8, mad[93] = LID & 0xff;
+    }
+    if (ring)
+        put(ring, whole, sizeof whole);
+}
+
+/* The adapter's answer comes, and the device takes it, while somebody waits for it. */
+int no_nap(const struct timespec *time, struct timespec *left)
+{
+    uint64_t transaction = adapter_question();
+    (void)time, (void)left;
+    for (struct device *each = devices; transaction && each; each = each->next)
+        if (each->host)
+            answer(each, transaction);
+    return 0;
+}
+
+static void take_news(void)
+{
+    for (struct device *each = devices; each; each = each->next) {
+        for (uint32_t i = 0; each->host && i < each->port_count; i++)
+            if (each->ports[i].open)
+                take_entries(&each->ports[i]);
+        if (each->host)
+            routes_take(each);
+    }
+}
+
+/* What happens to the first device. */
+static void happen(unsigned char kind)
+{
+    uint64_t transaction = fed() % 4 ? adapter_question() : 0;
+    if (!devices || !devices->host)
+        return;
+    if (kind % 4 < 2)
+        entry(devices);
+    else if (kind % 4 == 2)
+        answer(devices, transaction ? transaction : fed());
+    else if (kind / 4 % 8 == 7 && shutdown(devices->events, SHUT_RDWR) == 0)
+        watch(devices); /* it has gone */
 }
 
 static void take_event(int which)
@@ -124,19 +215,23 @@ static void take_event(int which)
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t count)
 {
     struct file *file;
+    unsigned char kind;
     setenv("SOFTHCA_DEVICES", "fuzz=unix:@fuzz", 1);
     adapter_begin(bytes, count);
-    adapter_honest = fed() % 8 != 0;
+    kind = fed();
+    adapter_honest = kind % 8 != 0;
+    adapter_native = kind / NATIVE % 2;
     for (int i = 0; i < 2; i++)
         files[i] = cm_open(O_NONBLOCK | O_CLOEXEC);
     for (int i = 0; i < STEPS && fed_more() && files[0] >= 0 && files[1] >= 0; i++) {
-        unsigned char kind = fed();
+        kind = fed();
         if (kind % 8 < 5)
             command();
         else if (kind % 8 < 7)
-            entry();
+            happen(kind / 8);
         else
             take_event(kind / 8 % 2);
+        take_news();
         if (i == 2)
             adapter_honest = adapter_honest && fed() % 2;
     }

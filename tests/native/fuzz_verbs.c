@@ -7,7 +7,6 @@
 #include "library.h"
 
 #include "fuzz_adapter.h"
-#include "fuzz_tables.h"
 
 #define MOST 8
 #define STEPS 48
@@ -201,19 +200,6 @@ static void finish(void)
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t count)
 {
-    struct softhca_reply_header header = {0};
-    static unsigned char whole[SOFTHCA_REPLY_BYTES];
-    if (count > 1 && bytes[0] % 4 == 3) { /* decoders alone, of every reply and answer */
-        size_t length = count - 1 < sizeof whole ? count - 1 : sizeof whole;
-        memcpy(whole, bytes + 1, length);
-        decode_all(whole, length);
-        header.bytes = (uint32_t)(length > sizeof header ? length - sizeof header : 0);
-        for (header.command = 0; length >= sizeof header && header.command < COMMANDS; header.command++) {
-            memcpy(whole, &header, sizeof header);
-            decode_all(whole, length);
-        }
-        return 0;
-    }
     adapter_begin(bytes, count);
     if (!device)
         device = device_at("fuzz", "@fuzz");

@@ -1,4 +1,6 @@
-"""Fixed inputs of the fuzzing of the library for programs in C, with sanitizers and without libFuzzer."""
+"""Inputs of the fuzzing of the library for programs in C, and some that dice make of them, with the C
+compiler's sanitizers and without libFuzzer.
+"""
 
 import random
 import subprocess
@@ -9,20 +11,62 @@ from native_world import LIMIT_S, sanitizers
 
 from softhca.native import build
 
+SOME = 400
+"""Of the seeds, and as many of what is made of them."""
+
 
 @pytest.mark.parametrize("target", fuzz_native.TARGETS)
-def test_the_seeds_do_no_harm(tmp_path, target):
+def test_inputs_do_no_harm(tmp_path, target):
     sanitizers()
     command, driver = [*build.compiler(), "-O0"], str(fuzz_native.HERE / "fuzz_main.c")
     program = fuzz_native.compiled(target, tmp_path, command, [driver])
     found = fuzz_native.spread(tmp_path / "seeds")
-    some = [found[0], *random.Random(target).sample(found, 600)]
-    done = subprocess.run([program, *some], capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stderr.splitlines()[-1] == str(some[-1])
+    first = len(fuzz_native.written())
+    some = [*found[:first], *random.Random(target).sample(found[first:], SOME - first)]
+    kept = tmp_path / "last"
+    words = fuzz_native.made_by_dice(program, kept, some, SOME, int(LIMIT_S), 1)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=2 * LIMIT_S)
+    assert done.returncode == 0, f"{done.stderr[-4000:]}\n{kept.read_bytes().hex()}"
+    assert done.stdout == f"{SOME} files, {SOME} changed ones\n"
 
 
-def test_without_clang_it_is_said(monkeypatch, capsys):
+def test_dice_make_the_same_inputs_again(tmp_path):
+    command = build.compiler()
+    if command is None:
+        pytest.skip("there is no C compiler")
+    source = tmp_path / "says.c"
+    source.write_text("""
+        #include <stdio.h>
+        int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
+        {
+            for (size_t i = 0; i < bytes; i++)
+                fprintf(stderr, "%02x", data[i]);
+            fputc('\\n', stderr);
+            return 0;
+        }
+    """)
+    program = tmp_path / "says"
+    driver = str(fuzz_native.HERE / "fuzz_main.c")
+    subprocess.run([*command, str(source), driver, "-o", str(program)], check=True)
+    files = [tmp_path / "empty", tmp_path / "long", tmp_path / "short"]
+    for file, data in zip(files, (b"", bytes(4096), b"abc"), strict=True):
+        file.write_bytes(data)
+
+    def said(seed: int) -> list[str]:
+        words = fuzz_native.made_by_dice(program, tmp_path / "last", files, 300, int(LIMIT_S), seed)
+        return subprocess.run(words, capture_output=True, text=True, check=True).stderr.splitlines()
+
+    inputs = said(1)
+    assert inputs == said(1)
+    assert inputs != said(2)
+    assert inputs[:3] == ["", "00" * 4096, "616263"]
+    assert len(inputs) == 303
+    assert max(map(len, inputs)) == 2 * 4096
+    assert len(set(inputs)) > 200
+    assert (tmp_path / "last").read_bytes().hex() == said(2)[-1]
+
+
+def test_without_a_compiler_it_is_said(monkeypatch, capsys):
     monkeypatch.setattr(fuzz_native.shutil, "which", lambda name: None)
     assert fuzz_native.main([]) == 3
     assert "needs clang" in capsys.readouterr().err

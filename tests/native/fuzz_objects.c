@@ -1,0 +1,322 @@
+/* What programs reach by the extended operations, and what is made of others' bytes: completions polled one by one,
+   batches of work requests, windows, address handles of a datagram's first bytes, regions, device memory, domains,
+   and objects of other processes; libFuzzer's entry.  The adapter process answers what the input says. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "library.h"
+
+#include "fuzz_adapter.h"
+
+#define STEPS 40
+#define ENTRIES 4
+#define MOST 4
+#define ALL_RIGHTS 0x3f
+#define ON_DEMAND 64
+#define ZERO_BASED 32
+#define TEXT_BYTES 200
+
+extern struct ibv_pd *ibv_alloc_pd(struct ibv_context *);
+extern struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
+extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int);
+extern int ibv_dereg_mr(struct ibv_mr *);
+extern int ibv_destroy_cq(struct ibv_cq *);
+extern int ibv_destroy_qp(struct ibv_qp *);
+extern int ibv_destroy_srq(struct ibv_srq *);
+extern int ibv_query_srq(struct ibv_srq *, struct ibv_srq_attr *);
+extern struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *, struct ibv_wc *, struct ibv_grh *, uint8_t);
+extern int ibv_destroy_ah(struct ibv_ah *);
+extern struct ibv_context *ibv_import_device(int);
+extern struct ibv_pd *ibv_import_pd(struct ibv_context *, uint32_t);
+extern void ibv_unimport_pd(struct ibv_pd *);
+extern struct ibv_mr *ibv_import_mr(struct ibv_pd *, uint32_t);
+extern void ibv_unimport_mr(struct ibv_mr *);
+extern int ibv_query_pkey(struct ibv_context *, uint8_t, int, uint16_t *);
+
+static struct ibv_context *context;
+static struct verbs_front *front;
+static struct ibv_pd *pd;
+static struct ibv_cq_ex *cq;
+static struct ibv_qp *qp;
+static struct ibv_srq *srqs[MOST];
+static struct ibv_mr *mrs[MOST];
+static struct ibv_dm *dms[MOST];
+static struct ibv_mw *mws[MOST];
+static struct ibv_ah *ahs[MOST];
+static struct ibv_xrcd *xrcd;
+static unsigned char data[2 * PAGE];
+unsigned objects_seen; /* so that what is read is used */
+
+static void make_queues(void)
+{
+    struct ibv_cq_init_attr_ex completion = {.cqe = ENTRIES, .wc_flags = 0xff};
+    struct ibv_qp_init_attr_ex init = {.cap = {ENTRIES, ENTRIES, 2, 2, 64}, .comp_mask = 1 | 64, .pd = pd,
+                                       .send_ops_flags = 0x1bff, .qp_type = fed() % 2 ? 2 : QPT_UD};
+    if (!cq)
+        cq = front->create_cq_ex(context, &completion);
+    if (!cq)
+        return;
+    init.send_cq = init.recv_cq = &cq->base;
+    if (!qp)
+        qp = front->create_qp_ex(context, &init);
+    if (qp)
+        qp->state = 3; /* what the adapter thinks of it is its own affair */
+}
+
+/* One completion, as a program may ask for all of it; the sum is only to be made of something. */
+static unsigned read_all(void)
+{
+    return (unsigned)cq->read_opcode(cq) + cq->read_vendor_err(cq) + cq->read_byte_len(cq) + cq->read_imm_data(cq)
+        + cq->read_qp_num(cq) + cq->read_src_qp(cq) + cq->read_wc_flags(cq) + cq->read_slid(cq) + cq->read_sl(cq)
+        + cq->read_dlid_path_bits(cq) + (unsigned)cq->read_completion_ts(cq);
+}
+
+static void poll_one_by_one(void)
+{
+    struct ibv_poll_cq_attr none = {0};
+    struct softhca_cqe cqe;
+    if (!cq)
+        return;
+    fed_bytes(&cqe, sizeof cqe);
+    if (qp && fed() % 4)
+        cqe.qp_num = qp->qp_num;
+    adapter_scribble(&CQ(cq)->ring, &cqe, sizeof cqe);
+    if (cq->start_poll(cq, &none))
+        return;
+    do
+        objects_seen += read_all();
+    while (fed() % 2 && !cq->next_poll(cq));
+    cq->end_poll(cq);
+}
+
+static void build(struct ibv_qp_ex *ex, unsigned char what)
+{
+    struct ibv_mw_bind_info window = {mrs[0], (uintptr_t)data, fed(), fed() & 7};
+    struct ibv_sge pieces[2] = {{(uintptr_t)data, what, 1}, {(uintptr_t)data, what, 2}};
+    ex->wr_id = what;
+    ex->wr_flags = fed() & 15;
+    switch (what % 11) {
+    case 0: ex->send(ex); break;
+    case 1: ex->send_imm(ex, what); break;
+    case 2: ex->send_inv(ex, what); break;
+    case 3: ex->local_inv(ex, what); break;
+    case 4: ex->rdma_read(ex, what, what); break;
+    case 5: ex->rdma_write(ex, what, what); break;
+    case 6: ex->rdma_write_imm(ex, what, what, what); break;
+    case 7: ex->atomic_cmp_swp(ex, what, what, 1, 2); break;
+    case 8: (ex->atomic_fetch_add)(ex, what, what, 1); break;
+    case 9: ex->atomic_write(ex, what, what, data); break;
+    case 10: if (mws[0] && mrs[0]) ex->bind_mw(ex, mws[0], what, &window); else ex->send(ex); break;
+    }
+    if (qp->qp_type == QPT_UD && ahs[0])
+        ex->set_ud_addr(ex, ahs[0], what, what);
+    if (what % 3 == 0)
+        ex->set_inline_data(ex, data, fed());
+    else if (what % 3 == 1)
+        ex->set_sge_list(ex, fed() % 4 % 3, pieces);
+}
+
+static void post_batch(void)
+{
+    struct ibv_qp_ex *ex = qp ? &QP(qp)->ex : NULL;
+    if (!ex || !QP(qp)->extended)
+        return;
+    ex->start(ex);
+    for (int i = fed() % 6; i > 0; i--)
+        build(ex, fed());
+    if (fed() % 4 == 0)
+        ex->abort(ex);
+    else
+        ex->complete(ex);
+}
+
+static void regions(unsigned at, unsigned char kind)
+{
+    struct ibv_sge range = {(uintptr_t)data + fed(), (uint32_t)fed() << 4, mrs[at] ? mrs[at]->lkey : fed()};
+    if (!mrs[at])
+        mrs[at] = ibv_reg_mr(pd, data + kind, (size_t)fed() << 4, (kind % 2 ? ON_DEMAND : 0) | 7);
+    else if (kind % 3 == 0 && !ibv_dereg_mr(mrs[at]))
+        mrs[at] = NULL;
+    else if (kind % 3 == 1)
+        ibv_rereg_mr(mrs[at], fed() % 8, pd, data, fed(), (kind % 2 ? ON_DEMAND : 0) | fed() % 8);
+    else
+        advise_mr(pd, fed() % 4, fed() % 2, &range, 1);
+}
+
+static void device_memory(unsigned at, unsigned char kind)
+{
+    struct ibv_alloc_dm_attr attr = {.length = (size_t)kind << 6, .log_align_req = fed() % 16};
+    struct ibv_mr *mr;
+    unsigned char bytes[64] = {0};
+    if (!dms[at]) {
+        dms[at] = front->alloc_dm(context, &attr);
+        return;
+    }
+    dms[at]->memcpy_to_dm(dms[at], (uint64_t)fed() << 4, bytes, fed() % sizeof bytes);
+    dms[at]->memcpy_from_dm(bytes, dms[at], (uint64_t)fed() << 4, fed() % sizeof bytes);
+    mr = front->reg_dm_mr(pd, dms[at], fed(), (size_t)kind << 4, ZERO_BASED | 7);
+    if (mr && ibv_dereg_mr(mr)) { /* the memory stays, too: its region is the adapter's */
+        HOST(context)->dead = EIO;
+        ibv_dereg_mr(mr);
+    }
+    if (kind % 2 && !front->free_dm(dms[at]))
+        dms[at] = NULL;
+}
+
+static void windows(unsigned at, unsigned char kind)
+{
+    struct ibv_mw_bind bind = {.wr_id = kind, .send_flags = fed() & 15,
+                               .bind_info = {mrs[at], (uintptr_t)data, fed(), fed() & 7}};
+    if (!mws[at])
+        mws[at] = alloc_mw(pd, 1 + kind % 2);
+    else if (kind % 2 && !dealloc_mw(mws[at]))
+        mws[at] = NULL;
+    else if (qp && mrs[at] && mws[at])
+        bind_mw(qp, mws[at], &bind);
+}
+
+/* The first 40 bytes of a datagram are its sender's. */
+static void address_handles(unsigned at)
+{
+    struct ibv_grh grh;
+    struct ibv_wc wc = {.wc_flags = fed() % 4 ? SOFTHCA_WC_GRH : 0, .slid = fed(), .sl = fed()};
+    fed_bytes(&grh, sizeof grh);
+    if (ahs[at] && !ibv_destroy_ah(ahs[at]))
+        ahs[at] = NULL;
+    else if (!ahs[at])
+        ahs[at] = ibv_create_ah_from_wc(pd, &wc, &grh, fed() % 3);
+}
+
+static void shared_receives(unsigned at, unsigned char kind)
+{
+    struct ibv_srq_init_attr_ex init = {.attr = {ENTRIES, 2, 0}, .comp_mask = kind % 2 ? 15 : 2, .srq_type = 1,
+                                        .pd = pd, .xrcd = xrcd, .cq = cq ? &cq->base : NULL};
+    struct ibv_xrcd_init_attr domain = {.comp_mask = 3, .fd = -1, .oflags = O_CREAT};
+    struct ibv_sge pieces[2] = {{(uintptr_t)data, kind, 0}, {(uintptr_t)data, kind, 0}};
+    struct ibv_recv_wr receive = {.sg_list = pieces, .num_sge = fed() % 3}, *bad;
+    struct ibv_srq_attr found;
+    uint32_t number;
+    if (!xrcd)
+        xrcd = front->open_xrcd(context, &domain);
+    if (srqs[at] && kind % 4 == 3 && !ibv_destroy_srq(srqs[at])) {
+        srqs[at] = NULL;
+    } else if (srqs[at]) {
+        post_srq_recv(srqs[at], &receive, &bad);
+        ibv_query_srq(srqs[at], &found);
+        front->get_srq_num(srqs[at], &number);
+    } else if (!(kind % 2) || (xrcd && cq)) {
+        init.xrcd = xrcd;
+        srqs[at] = front->create_srq_ex(context, &init);
+    }
+}
+
+/* A descriptor from anybody: its bytes, or those of one that is right, and seals. */
+static int descriptor(unsigned char kind)
+{
+    static const char right[] = "softhca device 1\nfuzz\n@fuzz\n";
+    char text[TEXT_BYTES];
+    size_t bytes = fed() % sizeof text;
+    int whole = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    int made = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    fed_bytes(text, bytes);
+    if (kind % 4) {
+        memcpy(text, right, sizeof right - 1);
+        bytes = kind % 4 == 3 ? bytes : sizeof right - 1;
+    }
+    if (made >= 0 && write(made, text, bytes) == (ssize_t)bytes)
+        fcntl(made, F_ADD_SEALS, kind % 8 == 7 ? fed() & 15 : whole);
+    return made;
+}
+
+static void import(unsigned char kind)
+{
+    int given = descriptor(kind);
+    struct ibv_context *other = given < 0 ? NULL : ibv_import_device(given);
+    struct ibv_pd *domain = other ? ibv_import_pd(other, fed()) : NULL;
+    struct ibv_mr *mr = domain ? ibv_import_mr(domain, fed()) : NULL;
+    if (mr)
+        ibv_unimport_mr(mr);
+    if (domain)
+        ibv_unimport_pd(domain);
+    if (other)
+        ibv_close_device(other); /* with the descriptor */
+    else if (given >= 0)
+        close(given);
+}
+
+static void ask(void)
+{
+    struct ibv_device_attr_ex all;
+    struct ibv_values_ex values = {.comp_mask = 1};
+    uint16_t pkey;
+    front->query_device_ex(context, NULL, &all, sizeof all);
+    front->query_rt_values(context, &values);
+    ibv_query_pkey(context, 1, fed(), &pkey);
+}
+
+static void step(void)
+{
+    unsigned char kind = fed(), which = fed();
+    unsigned at = which % MOST;
+    switch (kind % 11) {
+    case 0: make_queues(); break;
+    case 1: case 2: poll_one_by_one(); break;
+    case 3: post_batch(); break;
+    case 4: regions(at, which); break;
+    case 5: device_memory(at, which); break;
+    case 6: windows(at, which); break;
+    case 7: address_handles(at); break;
+    case 8: shared_receives(at, which); break;
+    case 9: import(which); break;
+    case 10: ask(); break;
+    }
+}
+
+/* All is given back, whatever the adapter says; of what it alone keeps the memory of the program's own is freed. */
+static void finish(void)
+{
+    HOST(context)->dead = EIO;
+    if (qp)
+        ibv_destroy_qp(qp);
+    for (int at = 0; at < MOST; at++) {
+        if (srqs[at])
+            ibv_destroy_srq(srqs[at]);
+        if (mrs[at])
+            ibv_dereg_mr(mrs[at]);
+        if (dms[at])
+            front->free_dm(dms[at]);
+        free(mws[at]);
+        free(ahs[at]);
+        srqs[at] = NULL, mrs[at] = NULL, dms[at] = NULL, mws[at] = NULL, ahs[at] = NULL;
+    }
+    if (cq)
+        ibv_destroy_cq(&cq->base);
+    free(xrcd);
+    free(pd);
+    qp = NULL, cq = NULL, xrcd = NULL, pd = NULL;
+    ibv_close_device(context);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t count)
+{
+    static struct device *device;
+    adapter_begin(bytes, count);
+    if (!device)
+        device = device_at("fuzz", "@fuzz");
+    adapter_honest = fed() % 8 != 0;
+    context = open_context(device);
+    adapter_honest = 1;
+    if (context) {
+        front = &CONTEXT(context)->front;
+        pd = ibv_alloc_pd(context);
+        make_queues();
+        adapter_honest = fed() % 2;
+        for (int i = 0; pd && i < STEPS && fed_more(); i++)
+            step();
+        finish();
+    }
+    adapter_end();
+    return 0;
+}
