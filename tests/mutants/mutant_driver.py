@@ -79,5 +79,7 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "an identifier that another thread closes meanwhile has none"), "verbs/test_verbs_cmid_closed_meanwhile.py"),
     (m("driver-members-while-they-come", "machine/weak_members.py", "        references = self._members.valuerefs()  # a list, made without letting another thread go on\n        return iter([member for each in references if (member := each()) is not None])\n", "        return iter(self._members.values())\n",
        "who looks through what is open meets a change by another thread"), "machine/test_machine_weak_members.py"),
+    (m("verbs-cmid-looks-twice-for-its-qp", "verbs/cm_messages.py", "        return qp\n", "        return self._qp\n",
+       "a CMID that another thread closes meanwhile posts to None"), "verbs/test_verbs_cmid_closed_meanwhile.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -107,3 +107,24 @@ def test_regions_may_come_while_they_are_closed(asked, monkeypatch):
     active.close()
     monkeypatch.undo()  # while the regions are there: collecting them closes them
     assert len(regions) == 3
+
+
+def test_the_queue_pair_is_looked_for_once(asked, monkeypatch):
+    """Another thread's `close` takes it away right behind the first look."""
+    active, _, _ = asked
+    there = active._qp
+
+    class Once(CMID):
+        __slots__ = ()
+        found = ()
+
+        @property
+        def _qp(self):
+            Once.found, (first, *_) = (None,), Once.found
+            return first
+
+    for look in (lambda: active.qpn, lambda: active._queue_pair("").qp_num):
+        Once.found = (there,)
+        with monkeypatch.context() as patch:
+            patch.setattr(active, "__class__", Once)
+            assert look() == there.qp_num

@@ -66,9 +66,10 @@ class Messages(Identified):
 
     def _queue_pair(self, what: str) -> QP:
         self._require_open()
-        if self._qp is None:
+        qp = self._qp  # once: another thread may close the CMID
+        if qp is None:
             raise PyverbsRDMAError(f"{what}: the CMID has no QP", errno.EINVAL)
-        return self._qp
+        return qp
 
     def _region(self, size: int, access: int) -> MR:
         self._require_open()

@@ -177,7 +177,8 @@ class CMID(Messages):
     @property
     def qpn(self) -> int | None:
         """The number of its queue pair; None where it has none."""
-        return self._qp.qp_num if self._qp is not None else None
+        qp = self._qp  # once: another thread may close this one
+        return qp.qp_num if qp is not None else None
 
     # addresses
 
