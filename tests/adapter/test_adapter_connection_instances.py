@@ -316,3 +316,13 @@ def test_the_numbers_of_many_peers_are_bounded():
     numbers.next(b"one more")
     assert len(numbers._last) == MAX_PEERS
     assert 0 not in numbers._last
+
+
+def test_after_the_last_number_comes_the_first():
+    """With the same one again a late packet of the old connection would be one of the new."""
+    numbers = Instances(random.Random(1))
+    numbers.agreed(b"a", INSTANCES)
+    assert [numbers.next(b"a") for _ in range(2)] == [1, 2]
+    numbers.agreed(b"b", INSTANCES - 1)
+    assert numbers.agree(b"b", INSTANCES) == INSTANCES
+    assert numbers.agree(b"b", INSTANCES) == 1

@@ -1,6 +1,7 @@
 """What a communication manager counts, its greatest numbers, and peers by LID."""
 
 import errno
+import random
 from dataclasses import replace
 
 import pytest
@@ -115,3 +116,26 @@ def test_a_deadline_that_stays_is_kept_once():
     for deadline_ns in (7, 7, 9):
         timers.set(connection, deadline_ns)
     assert len(timers) == 1
+
+
+def test_a_deadline_that_an_earlier_one_has_replaced_leaves_nothing_behind():
+    timers = Timers()
+    connection = e.Connection(1, None, Address(qpn=1), s.REQ_SENT)
+    for deadline_ns in (10, 5):
+        timers.set(connection, deadline_ns)
+    assert list(timers.due(5)) == [connection]
+    timers.set(connection, 20)
+    assert list(timers.due(10)) == []
+    assert (len(timers), timers.next_deadline()) == (1, 20)
+    assert list(timers.due(20)) == [connection]
+    assert len(timers) == 0
+
+
+def test_what_is_forgotten_twice_makes_room_once():
+    found = tables.Tables(random.Random(1))
+    one, two = (e.Connection(number, None, Address(qpn=1), s.REQ_SENT) for number in (1, 2))
+    for connection in (one, two):
+        found.add(connection)
+    for _ in range(2):
+        found.remove(one)
+    assert found.connections == 1

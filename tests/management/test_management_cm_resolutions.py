@@ -104,3 +104,16 @@ def test_a_request_that_gives_way_to_later_ones_is_forgotten_and_its_owner_told(
     assert [manager.has(number) for number in requests] == [False] * 3 + [True] * 2
     asked(network, 1, sources[1])  # it is as new
     assert network.programs[1].kinds[-2:] == [e.SIDR_REQUEST, e.REJECTED]
+
+
+def test_a_request_that_its_owner_has_no_room_for_is_nobodys_and_comes_again(network):
+    network.listen(backlog=1)
+    network.programs[1].room = 0
+    for _ in range(3):
+        asked(network, 5, network.address(0))
+    manager = network.managers[1]
+    assert (manager._tables.connections, manager.counters["drops_full"]) == (0, 3)
+    network.programs[1].room = 1
+    asked(network, 5, network.address(0))
+    (told,) = network.programs[1].events
+    assert (told.kind, manager.counters["requests"]) == (e.SIDR_REQUEST, 1)

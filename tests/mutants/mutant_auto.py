@@ -15,11 +15,15 @@ from typing import Any
 from mutant_edits import Mutant, MutantError, Source
 from mutant_equivalents import reason
 from mutant_swap import function_at
-from mutant_trials import BROKEN, EQUIVALENT, FOUND, Result
+from mutant_trials import BROKEN, EQUIVALENT, FOUND, STOPPED, Result
 
 PROGRAM = Path(__file__).with_name("mutant_packages.py")
 PACKAGES = ("wire", "memory", "queues", "transport", "adapter", "driver", "replay")
 POLL_S = 0.2
+
+
+class SessionHangs(MutantError):
+    """The tests of one mutant take longer than they may."""
 
 
 class Auto:
@@ -83,6 +87,8 @@ class Auto:
         copy = self.source.copy(mutant, "alone")
         try:
             self._session(copy, [_words(mutant, result)], True, lambda answer: _fill(result, answer))
+        except SessionHangs:  # the machine may be slow: nobody has found anything
+            _fill(result, {"verdict": STOPPED})
         except MutantError as error:
             _fill(result, {"verdict": FOUND, "rule": "does not load", "stage": "tests", "at": str(error)})
         finally:
@@ -121,7 +127,7 @@ class Auto:
                     if left and ended and not whole:
                         raise MutantError(f"the session ended: {log.read_text().strip()[-800:]}")
                     if left and applied and time.monotonic() - start > 60 + 5 * self.limit_s:
-                        raise MutantError("the session hangs")
+                        raise SessionHangs("the session hangs")
                     time.sleep(0 if ended else POLL_S)
             finally:
                 process.terminate()

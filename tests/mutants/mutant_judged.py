@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from mutant_by_hand import BY_HAND
 from mutant_channels import CONNECTED
 from mutant_congestion import CONGESTION
 from mutant_connections import CONNECTIONS
@@ -424,6 +425,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *HARDWARE,
     *GATES,
     *PLANTED,
+    *BY_HAND,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -54,6 +54,7 @@ class Loaded:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        gc.unfreeze()  # what tests have taken out of the collector's sight is not listed
         for found in gc.get_objects():
             if isinstance(found, FunctionType) and found.__code__.co_filename.startswith(f"{home}/"):
                 code = found.__code__

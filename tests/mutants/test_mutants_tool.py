@@ -1,6 +1,7 @@
 """The proof that worlds catch bugs: every mutant applies, a sample is found, nothing is made up."""
 
 import ast
+import gc
 import json
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from mutant_judged import JUDGED, WITH_TESTS
 from mutant_near import NEAR, Bench
 from mutant_report import modules_table
 from mutant_rules import mutants_of, sample
-from mutant_swap import function_at
+from mutant_swap import Loaded, function_at
 from mutant_trials import BROKEN, FOUND, STOPPED, SURVIVED, Laboratory
 
 import softhca
+from softhca.mailbox import offer
 
 PACKAGE = Path(softhca.__file__).parent
 RUN = Path(__file__).with_name("run.py")
@@ -286,3 +288,14 @@ def test_a_session_that_cannot_begin_is_an_error(source):
     edit, _ = BY_RULE["tests find it"]
     with pytest.raises(MutantError, match="the session ended"):
         auto.run([Mutant("one", (edit,), "why")], lambda result: None)
+
+
+def test_functions_are_exchanged_that_the_collector_of_garbage_does_not_see():
+    """Else each mutant needs a process of its own, and all tests anew (`pytest_collection_finish`)."""
+    gc.freeze()
+    try:
+        loaded = Loaded(Path(offer.__file__).parents[1])
+    finally:
+        gc.freeze()
+    names = {name for file, name, _ in loaded.functions if file == offer.__file__}
+    assert {"Offer.decode", "Offer.encode"} <= names

@@ -622,3 +622,45 @@ def test_a_poll_asks_for_the_next_deadline_only_where_somebody_sleeps_long(rules
     rules.loop.sleeper.wakeup_ns = NOW + LATE_NS + later
     rules.loop.poll()
     assert len(rules.only("deadline")) == asked
+
+
+class NotedRing(FakeRing):
+    """Says when the room of a burst is its sender's again."""
+
+    def __init__(self, noted, *words):
+        super().__init__(*words)
+        self.noted = noted
+
+    def done(self):
+        super().done()
+        self.noted.append("done")
+
+
+def test_the_room_of_a_burst_is_its_senders_when_the_engine_has_taken_it(rules):
+    rules.share(NotedRing(rules.noted, "a", "b"))
+    rules.loop.progress(NOW)
+    assert rules.only("received", "done") == [("received", "a"), "done", ("received", "b"), "done"]
+
+
+def test_a_doorbell_wakes_who_waits_for_an_event_that_has_come(rules):
+    rules.loop.round_ns = NOW  # no round is due
+    rules.loop.sleeper.waiters = 1
+    rules.loop.sleeper.on_event()
+    rules.loop.kick()
+    assert (rules.woken, rules.loop.rounds) == (1, 0)
+
+
+def test_the_first_doorbell_behind_a_poll_waits_for_no_other(rules):
+    rules.holds_doorbell()
+    rules.loop.poll()
+    assert not rules.loop.batching.waits
+    assert not rules.loop.batching.on_doorbell(7, NOW)
+
+
+def test_links_are_told_the_time_in_rounds_with_work_too(rules):
+    asked = []
+    rules.wire.expire = lambda now: bool(asked.append(now))
+    rules.wire.put("word")
+    rules.loop.progress(NOW)
+    rules.loop.progress(NOW + 1)
+    assert asked == [NOW, NOW + 1]

@@ -374,3 +374,25 @@ def test_a_poll_in_vain_keeps_the_interpreter_lock(two):
     while asker.poll():
         pass
     assert not lets_others_run(asker.poll)
+
+
+def test_who_finds_what_cannot_be_tells_the_sender(ring):
+    """Else it goes on to fill a ring that nobody reads."""
+    ring.sender.producer.push(address_of(bytearray(8)), 8)
+    assert ring.receive() is None
+    assert load64(ring.address + RING_CLOSED) == 1
+    assert not ring.send(b"1234")
+    assert ring.sender.send(ring.burst) == -errno.EPIPE
+
+
+def test_what_wakes_a_peer_is_in_the_ring_before():
+    seen = []
+
+    class Waking(Ring):
+        def wake(self):
+            seen.append(self.receive())
+
+    ring = Waking()
+    assert ring.receiver.arm_wakeup()
+    assert ring.send(b"1234")
+    assert seen == [b"1234"]

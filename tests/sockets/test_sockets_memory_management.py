@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +14,11 @@ from softhca.sockets.protocol import (
     DATA,
     FIN,
     HELLO_BYTES,
+    LARGEST_POOL_BYTES,
     OFFER_BYTES,
+    RECORD_BYTES,
     RESET,
+    SMALLEST_POOL_BYTES,
     Notification,
     Offer,
     ProtocolError,
@@ -220,3 +225,35 @@ def test_what_is_held_holds_up_what_was_read_behind_it() -> None:
     assert own.holds_up() == second == 4096
     own.release(second)
     assert own.holds_up() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [({"pool_bytes": 3 << 14}, False), ({"pool_bytes": LARGEST_POOL_BYTES}, True),
+     ({"pool_bytes": 2 * LARGEST_POOL_BYTES}, False), ({"pool_bytes": SMALLEST_POOL_BYTES // 2}, False),
+     ({"address": (1 << 64) - POOL - RECORD_BYTES}, False),
+     ({"address": (1 << 64) - POOL - RECORD_BYTES - 1}, True)],
+)  # fmt: skip
+def test_a_peers_pool_has_a_size_and_a_place_that_can_be(change: dict[str, int], taken: bool) -> None:
+    offered = replace(OFFER, **change).encode()
+    if taken:
+        assert Offer.decode(offered) == replace(OFFER, **change)
+        return
+    with pytest.raises(ProtocolError):
+        Offer.decode(offered)
+
+
+@pytest.mark.parametrize("flags", [2, 0x80, 0xFF])
+def test_flags_that_mean_nothing_are_refused(flags: int) -> None:
+    offered = bytearray(OFFER.encode())
+    offered[3] = flags
+    with pytest.raises(ProtocolError, match="flags"):
+        Offer.decode(bytes(offered))
+
+
+@pytest.mark.parametrize("kind", [CREDIT, RESET])
+def test_only_an_end_says_whether_anybody_reads(kind: int) -> None:
+    with pytest.raises(ProtocolError):
+        Notification.decode(Notification(kind).encode() | 1)
+    with pytest.raises(ProtocolError):
+        StreamState(POOL, OFFER).arrived(Notification(kind).encode() | 1)

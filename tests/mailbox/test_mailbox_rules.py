@@ -1,0 +1,233 @@
+"""What a mailbox owes its peer at each step, and what it does not do before its turn."""
+
+import io
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+from mailbox_pairs import drive, join, until
+from mailbox_rings import Memory, block_of, digest_of
+
+from softhca.machine.primitives import bytes_at, copy
+from softhca.mailbox import MailboxError, Terms, always, box, reached, requests, wiring
+from softhca.mailbox.blocks import DATA, EMPTY, LENGTH, OUTCOME, TAKEN
+from softhca.mailbox.journal import MAX_RECORD_BYTES, Journal
+from softhca.mailbox.remote_reader import RemoteReader
+from softhca.mailbox.requests import DONE, Request, Requests, encode_outcome
+from softhca.mailbox.wiring import DEPTH, Wiring
+
+
+def landed(mailbox, sequence):
+    """Whether the block with that sequence number stands in its slot, in a ring that was empty."""
+    inbox = mailbox._inbox
+    return any(bytes_at(inbox.address + (sequence - 1) * inbox.slot_bytes, 64))
+
+
+def test_no_more_requests_are_open_than_outcomes_are_kept_for(verbs_pair, monkeypatch):
+    monkeypatch.setattr(box, "MAX_TICKETS", 2)
+    left, _ = join(verbs_pair)
+    for _ in range(2):
+        left.request("unknown", b"", always())
+    with pytest.raises(MailboxError, match="2 requests are open"):
+        left.request("unknown", b"", always())
+    assert left.statistics.sent == 2
+
+
+def test_the_first_outcome_of_a_request_is_its_outcome(verbs_pair):
+    left, right = join(verbs_pair)
+    number = left.request("unknown", b"", always())
+    for text in (b"first", b"second"):
+        right._put(OUTCOME, (encode_outcome(number, DONE, text),))
+    assert until(lambda: landed(left, 2) or None, left, right)
+    assert left.take() is None
+    assert left.statistics.outcomes_unknown == 1
+    assert left.outcome(number).result == b"first"
+
+
+def test_room_of_a_request_is_given_back_like_that_of_a_message(verbs_pair):
+    left, right = join(verbs_pair, Terms(slots=4))
+    left.request("unknown", b"", always())
+    assert until(lambda: landed(right, 1) or None, left, right)
+    right.take()
+    assert right.statistics.credits_sent == 1
+
+
+@pytest.mark.parametrize("come_back", [lambda end: end.take(), lambda end: end.receive_many()])
+def test_who_comes_back_for_the_next_message_has_processed_the_last_batch(verbs_pair, come_back):
+    left, right = join(verbs_pair)
+    done = []
+    right.actions["note"] = done.append
+    left.send(b"1")
+    left.request("note", b"second", reached(1))
+    assert until(lambda: landed(right, 2) or None, left, right)
+    assert right.receive_many() == [b"1"]
+    assert done == []
+    come_back(right)
+    assert done == [b"second"]
+
+
+def test_behind_too_many_outcomes_no_request_is_taken_but_credit_is_given(verbs_pair, monkeypatch):
+    """The peer may wait for that credit before it takes an outcome."""
+    monkeypatch.setattr(requests, "MAX_PENDING", 2)
+    left, right = join(verbs_pair, Terms(slots=16))
+    assert right.try_send_many([b"x"] * 16) == 16  # so outcomes have no room
+    for _ in range(4):
+        left.request("unknown", b"", always())
+    assert until(lambda: landed(right, 4) or None, left, right)
+    assert right.take() is None
+    assert right._inbox.taken_sequence == 3
+    assert right.statistics.credits_sent == 1
+    assert right.take() is None
+    assert right._inbox.taken_sequence == 3
+
+
+def test_while_a_request_waits_no_more_messages_come_than_were_asked_for(verbs_pair):
+    left, right = join(verbs_pair)
+    left.request("unknown", b"", reached(100))
+    right.actions["unknown"] = bytes
+    left.try_send_many([b"1", b"2", b"3"])
+    assert until(lambda: landed(right, 4) or None, left, right)
+    assert right.receive_many(2) == [b"1", b"2"]
+    assert right.receive_many(2) == [b"3"]
+
+
+def test_credit_that_finds_no_room_is_owed_still(verbs_pair, monkeypatch):
+    left, right = join(verbs_pair, Terms(slots=4))
+    left.send(b"1")
+    assert until(lambda: landed(right, 1) or None, left, right)
+    monkeypatch.setattr(Wiring, "has_room", False)
+    assert right.take() == b"1"
+    assert right._inbox.owed() == 1
+    monkeypatch.undo()
+    for _ in range(box.IDLE_POLLS):
+        right.take()
+    drive(left, right)
+    assert left.confirmed == 1
+
+
+def test_an_action_that_receives_performs_others_once():
+    """It comes in the middle of a round over all requests, and ends a later one of them."""
+    performed = []
+
+    def receives(argument):
+        performed.append(argument)
+        desk.processed(9, None, 0)
+
+    desk = Requests(Journal(io.BytesIO()), {"receives": receives}, 100)
+    for number in (1, 2):
+        desk.accept(number, Request("receives", bytes([number]), reached(9)).encode(), number, 0)
+    desk.processed(9, b"", 0)
+    assert performed == [b"\1", b"\2"]
+
+
+def test_a_length_that_no_record_has_is_not_read():
+    asked = []
+
+    class File(io.BytesIO):
+        def read(self, size=-1):
+            asked.append(size)
+            return super().read(size)
+
+    file = File(b"\x01" + bytes(8) + (MAX_RECORD_BYTES + 1).to_bytes(4, "little") + bytes(100))
+    assert Journal(file).last_number == 0
+    assert max(asked) < 100
+
+
+def test_records_behind_a_torn_one_are_never_found_again():
+    """Writes reach a disk in any order: what was cut off does not come back behind the next record."""
+    file = io.BytesIO()
+    journal, ends = Journal(file), []
+    for number in (1, 2, 3):
+        journal.accept(number, b"message %d" % number, number)
+        ends.append(len(file.getvalue()))
+    torn = bytearray(file.getvalue())
+    torn[ends[1] - 1] ^= 1
+    file = io.BytesIO(bytes(torn))
+    journal = Journal(file)
+    assert journal.last_number == 1
+    journal.accept(2, b"another 2", 2)
+    again = Journal(io.BytesIO(file.getvalue()))
+    assert sorted(again.entries) == [1, 2]
+    assert again.entries[2].message == b"another 2"
+
+
+def test_messages_that_are_all_empty_are_empty():
+    terms = Terms(fixed_bytes=0)
+    opener = terms.opener(digest_of(terms))
+    for message, verdict in ((b"x", LENGTH), (b"", TAKEN)):
+        memory = Memory(128)
+        block = block_of(terms, 5, DATA, message)
+        memory.view[: len(block)] = block
+        assert opener.open(memory.address, 128, 5) == verdict
+
+
+class Posts:
+    """A queue pair that takes work requests and completes none."""
+
+    def __init__(self):
+        self.offsets = []
+
+    def post_send(self, request):
+        while request is not None:
+            self.offsets.append(request.sges[0][0])
+            request = request.next_wr
+
+
+def wired(outstanding, waiting=()):
+    """A `Wiring` whose outbox begins at 0, with so much under way."""
+    found = object.__new__(Wiring)
+    found.peer = SimpleNamespace(ring_va=0, ring_rkey=1)
+    found.qp, found.cq = Posts(), SimpleNamespace(poll=lambda limit: (0, []))
+    found._waiting = deque(waiting)
+    found._outstanding, found._unsignaled, found.writes = outstanding, 0, 0
+    found._outbox_va, found._outbox_lkey = 0, 1
+    found._request = wiring.SendWR(opcode=wiring._WRITE, num_sge=1, sg=[wiring.SGE(0, 0, 1)])
+    return found
+
+
+def test_no_block_overtakes_one_that_waits_for_room():
+    one = wired(DEPTH - 3, [(64, 8)])
+    assert not one.has_room
+    one.carry([(128, 8)])
+    assert one.qp.offsets == [64, 128]
+    assert one.has_room
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_a_send_queue_is_never_given_more_than_it_holds(room):
+    one = wired(DEPTH - room)
+    one.carry([(64, 8), (128, 8), (192, 8)])
+    assert one.qp.offsets == [64, 128][:room]
+    assert (one.has_room, one._outstanding) == (False, DEPTH)
+
+
+class Fetches:
+    """A fetcher whose READs land when the test says so."""
+
+    def __init__(self):
+        self.offsets = []
+        self.reading = False
+
+    def read(self, offset):
+        self.offsets.append(offset)
+        self.reading = True
+
+
+def test_a_slot_is_fetched_once_the_read_before_it_has_ended():
+    """A message is taken as soon as it is whole, though the READ that brings it is under way."""
+    terms = Terms(slots=4, mode="read")
+    digest, memory, fetcher = digest_of(terms), Memory(terms.slot_bytes), Fetches()
+    reader = RemoteReader(4, terms.slot_bytes, terms.opener(digest), memory.address,
+                          terms.credit_sealer(digest), fetcher)  # fmt: skip
+    assert [reader.poll(), reader.poll()] == [EMPTY, EMPTY]
+    assert fetcher.offsets == [0], "it is under way"
+    block = Memory(terms.slot_bytes)
+    block.view[: terms.block_bytes(1)] = block_of(terms, 1, DATA, b"1")
+    copy(memory.address, block.address, terms.slot_bytes)
+    assert reader.poll() == TAKEN
+    assert reader.poll() == EMPTY
+    assert fetcher.offsets == [0], "the landing memory is still written to"
+    fetcher.reading = False
+    assert reader.poll() == EMPTY
+    assert fetcher.offsets == [0, terms.slot_bytes]
+    assert (reader.reads, reader.next_sequence) == (2, 2)

@@ -1,0 +1,116 @@
+"""Bugs that were planted by hand, package by package, as those would who do not know the tests: the ones that no
+test of the package found, with the tests that find them since.
+"""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+BLOCKS = "mailbox/blocks.py"
+BOX = "mailbox/box.py"
+CHANNELS = "driver/channels.py"
+CONNECTIONS = "driver/connections.py"
+INSTANCES = "management/cm/instances.py"
+JOURNAL = "mailbox/journal.py"
+LOOP = "runtime/loop.py"
+PROTOCOL = "sockets/protocol.py"
+REMOTE_READER = "mailbox/remote_reader.py"
+REQUESTS = "mailbox/requests.py"
+RESOLUTIONS = "management/cm/resolutions.py"
+SAME_HOST_RING = "runtime/same_host_ring.py"
+TABLES = "management/cm/tables.py"
+TIMERS = "management/cm/timers.py"
+WIRING = "mailbox/wiring.py"
+BY_ADAPTER_CONNECTION_INSTANCES = "adapter/test_adapter_connection_instances.py"
+BY_DRIVER_CHANNEL_ENDS = "driver/test_driver_channel_ends.py"
+BY_MAILBOX_RULES = "mailbox/test_mailbox_rules.py"
+BY_MANAGEMENT_CM_LIMITS = "management/test_management_cm_limits.py"
+BY_MANAGEMENT_CM_RESOLUTIONS = "management/test_management_cm_resolutions.py"
+BY_RUNTIME_LOOP_RULES = "runtime/test_runtime_loop_rules.py"
+BY_RUNTIME_SAME_HOST_RING = "runtime/test_runtime_same_host_ring.py"
+BY_SOCKETS_MEMORY_MANAGEMENT = "sockets/test_sockets_memory_management.py"
+
+BY_HAND: tuple[tuple[Mutant, str], ...] = (
+    (m("hand-mb-tickets-one-more", BOX, "if len(self._tickets) >= MAX_TICKETS:", "if len(self._tickets) > MAX_TICKETS:",
+       "one request more is open than outcomes are kept for"), BY_MAILBOX_RULES),
+    (m("hand-mb-second-outcome-overwrites", BOX, "if outcome is not None and self._tickets.get(outcome.number, outcome) is None:", "if outcome is not None and outcome.number in self._tickets:",
+       "a peer changes the outcome of a request that is known already"), BY_MAILBOX_RULES),
+    (m("hand-mb-others-owe-no-credit", BOX, "                self._statistics.outcomes_unknown += 1\n        if self._inbox.owed() >= self._credit_every:\n            self._give_credit()", "                self._statistics.outcomes_unknown += 1",
+       "a peer that sends requests alone waits for credit until its reader is idle"), BY_MAILBOX_RULES),
+    (m("hand-mb-take-keeps-floor", BOX, "        self._floor = -1\n        if self._entries:\n            self._settle()\n        if self._poll_inbox() != TAKEN:", "        if self._entries:\n            self._settle()\n        if self._poll_inbox() != TAKEN:",
+       "who takes the next message has not processed the last batch"), BY_MAILBOX_RULES),
+    (m("hand-mb-choked-not-asked", BOX, "            if self._entries and self._requests.choked:\n                self._on_idle()  # the peer may wait for credit before it takes outcomes\n                break", "            if False:\n                break",
+       "requests of a peer that takes no outcomes fill the memory"), BY_MAILBOX_RULES),
+    (m("hand-mb-choked-without-credit", BOX, "                self._on_idle()  # the peer may wait for credit before it takes outcomes\n", "",
+       "two ends wait for each other: one for credit, the other for outcomes to be taken"), BY_MAILBOX_RULES),
+    (m("hand-mb-limit-ignored-with-requests", BOX, "while self._entries and len(messages) < limit and self._poll_inbox() == TAKEN:", "while self._entries and self._poll_inbox() == TAKEN:",
+       "a receive brings more messages than were asked for, while a request waits"), BY_MAILBOX_RULES),
+    (m("hand-mb-credit-lost-without-room", BOX, "        if self._wiring.has_room:\n            self._wiring.write_credit(self._credits.address, int(self._inbox.seal_credit()))\n", "        credit_bytes = int(self._inbox.seal_credit())\n        if self._wiring.has_room:\n            self._wiring.write_credit(self._credits.address, credit_bytes)\n",
+       "credit that found no room in the send queue counts as given"), BY_MAILBOX_RULES),
+    (m("hand-mb-nested-processed", REQUESTS, "            if number in self._decoded:  # an action may have polled\n                self._judge", "            if number in self._journal.entries:\n                self._judge",
+       "a request that an action has ended meanwhile ends the receiver's loop"), BY_MAILBOX_RULES),
+    (m("hand-mb-journal-length-unbounded", JOURNAL, "        if length > MAX_RECORD_BYTES:\n            return\n        body", "        body",
+       "a torn record makes a journal read as much as its length says"), BY_MAILBOX_RULES),
+    (m("hand-mb-journal-seek-missing", JOURNAL, "        self._file.seek(self._bytes)\n        self._file.truncate()\n", "        self._file.seek(self._bytes)\n",
+       "a record that was cut off comes back behind a new one"), BY_MAILBOX_RULES),
+    (m("hand-mb-fixed-ignored-for-all", BLOCKS, "if self._fixed_bytes >= 0 and length != self._fixed_bytes and kind == DATA:", "if self._fixed_bytes > 0 and length != self._fixed_bytes and kind == DATA:",
+       "messages that are all empty may have any length"), BY_MAILBOX_RULES),
+    (m("hand-mb-wiring-overtakes-waiting", WIRING, "if self._waiting or len(ranges) > 1 or self._outstanding >= DEPTH:", "if len(ranges) > 1 or self._outstanding >= DEPTH:",
+       "a block overtakes one that waits for room"), BY_MAILBOX_RULES),
+    (m("hand-mb-wiring-chain-one-more", WIRING, "while self._waiting and self._outstanding < DEPTH:", "while self._waiting and self._outstanding <= DEPTH:",
+       "a send queue is given one operation more than it holds"), BY_MAILBOX_RULES),
+    (m("hand-mb-room-beside-waiting", WIRING, "return self._outstanding < DEPTH and not self._waiting", "return self._outstanding < DEPTH",
+       "credit overtakes blocks that wait for room"), BY_MAILBOX_RULES),
+    (m("hand-mb-read-again-while-reading", REMOTE_READER, "            if landed:\n                self._fetch()\n            return EMPTY", "            self._fetch()\n            return EMPTY",
+       "a slot is fetched into memory that the READ before it still writes"), BY_MAILBOX_RULES),
+    (m("hand-dv-detach-after", CHANNELS, "        detach, self._detach = self._detach, _nothing\n        detach()", "        self._detach()\n        self._detach = _nothing",
+       "a device that a signal handler closes meanwhile leaves its adapter twice"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-closed-told-twice", CHANNELS, "        on_closed, self.on_closed = self.on_closed, None\n", "        on_closed = self.on_closed\n",
+       "a channel that is closed again is told of again"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-memory-before-detach", CHANNELS, "        self.detach()\n        self.memory.close()\n        self.notify_closed()", "        self.memory.close()\n        self.detach()\n        self.notify_closed()",
+       "memory goes while its adapter uses it"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-passed-errno", CHANNELS, "raise OSError(getattr(error, \"errno\", errno.EBADF),", "raise OSError(errno.EINVAL,",
+       "too few descriptors are called a wrong argument"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-cm-ring-leaks", CONNECTIONS, "        except DriverError:\n            self._ring.free()\n            raise\n        driver.events", "        except DriverError:\n            raise\n        driver.events",
+       "each channel of connections that is refused costs memory"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-cm-entries", CONNECTIONS, "if not 0 < entries <= MAX_CM_ENTRIES:", "if not 0 < entries < MAX_CM_ENTRIES:",
+       "the longest channel of connections cannot be had"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-cm-close-ends-first", CONNECTIONS, "            self._session.call(control.CLOSE_CM, cm=self.number)\n            self._ring.end()", "            self._ring.end()\n            self._session.call(control.CLOSE_CM, cm=self.number)",
+       "a channel whose end is refused is dead and cannot be closed"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-cm-alternate-lid", CONNECTIONS, "if not any(gid) and not named[\"lid\"]:", "if not any(gid):",
+       "an alternate path within a native subnet is not seen"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-cm-private-end", CONNECTIONS, "entry[_HEADER.size : _HEADER.size + read[_PRIVATE_BYTES]]", "entry[_HEADER.size :]",
+       "private data have bytes that no message had"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-rt-done-before-receive", LOOP, "            self.adapter.receive(port.port_number, arrival, now)\n            receiver.done()", "            receiver.done()\n            self.adapter.receive(port.port_number, arrival, now)",
+       "a peer may overwrite a burst that the engine is reading"), BY_RUNTIME_LOOP_RULES),
+    (m("hand-rt-kick-no-settle", LOOP, "                    self.batching.last_ns = self.now()  # that took a while\n                if not self.dead:\n                    self.settle(now)", "                    self.batching.last_ns = self.now()  # that took a while",
+       "who waits for an event is not woken by the doorbell that brought it"), BY_RUNTIME_LOOP_RULES),
+    (m("hand-rt-poll-lock-kept", LOOP, "            self.polls += 1\n            self.polled = True\n            now: cython.ulonglong = self.now()\n            self.batching.polled(now)\n", "            self.polls += 1\n            self.polled = True\n            now: cython.ulonglong = self.now()\n",
+       "the first doorbell behind a poll waits for others"), BY_RUNTIME_LOOP_RULES),
+    (m("hand-rt-links-expire-once", LOOP, "            if port.link.expire(now):\n                worked = True\n", "            if not worked and port.link.expire(now):\n                worked = True\n",
+       "a link that holds packets back is not told the time while there is work"), BY_RUNTIME_LOOP_RULES),
+    (m("hand-sh-wake-before-push", SAME_HOST_RING, "        self.producer.push(self.words_address, _DESCRIPTION)\n        self.producer.push(burst.address, n)\n        self.bursts += 1\n        if atomic_cas64(self.asleep, 1, 0):  # a full barrier: the peer sees the ring, or is woken\n            self.wake()\n", "        if atomic_cas64(self.asleep, 1, 0):\n            self.wake()\n        self.producer.push(self.words_address, _DESCRIPTION)\n        self.producer.push(burst.address, n)\n        self.bursts += 1\n",
+       "a peer is woken before there is something in the ring, and sleeps again"), BY_RUNTIME_SAME_HOST_RING),
+    (m("hand-sh-give-up-silent", SAME_HOST_RING, "        self.broken = True\n        store64(self.closed, 1)\n        return False", "        self.broken = True\n        return False",
+       "a sender fills a ring that nobody reads any more"), BY_RUNTIME_SAME_HOST_RING),
+    (m("hand-m-removed-twice", TABLES, "        if self._elements.pop(element.number, None) is not None:\n            self.connections -= 1", "        self._elements.pop(element.number, None)\n        self.connections -= 1",
+       "a connection that is forgotten twice makes room for one too many"), BY_MANAGEMENT_CM_LIMITS),
+    (m("hand-m-timer-stale-entry", TIMERS, "            if queued_ns != element.queued_ns:\n                continue\n", "",
+       "each deadline that was replaced leaves an entry for ever"), BY_MANAGEMENT_CM_LIMITS),
+    (m("hand-m-sidr-undelivered-waits", RESOLUTIONS, "        if not listener.owner.deliver(told):\n            return False\n", "        listener.owner.deliver(told)\n",
+       "requests that their owner has not heard of fill the tables"), BY_MANAGEMENT_CM_RESOLUTIONS),
+    (m("hand-m-instance-wrap", INSTANCES, "self._remember(place, last % INSTANCES + 1)", "self._remember(place, (last + 1) % (INSTANCES + 1) or last)",
+       "connection 128 between two ports, and all behind it, have one number"), BY_ADAPTER_CONNECTION_INSTANCES),
+    (m("hand-sk-offer-end", PROTOCOL, "if address + pool_bytes + RECORD_BYTES >= 1 << 64:", "if address + pool_bytes >= 1 << 64:",
+       "the record behind a peer's pool ends past the address space"), BY_SOCKETS_MEMORY_MANAGEMENT),
+    (m("hand-sk-offer-power", PROTOCOL, "or pool_bytes & (pool_bytes - 1):", ":",
+       "a pool of a size that positions do not wrap at"), BY_SOCKETS_MEMORY_MANAGEMENT),
+    (m("hand-sk-offer-flags", PROTOCOL, "or version != VERSION or flags & ~_ALONE:", "or version != VERSION:",
+       "flags of a later version are taken for none"), BY_SOCKETS_MEMORY_MANAGEMENT),
+    (m("hand-sk-notification-closed", PROTOCOL, "if value & ~_CLOSED or (value and kind != FIN):", "if value & ~_CLOSED:",
+       "an immediate with bits that mean nothing is a notification"), BY_SOCKETS_MEMORY_MANAGEMENT),
+)  # fmt: skip
+"""Each with the tests that judge it."""
