@@ -13,11 +13,11 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import connecting, events, listening, ports, queue_pairs, states
 from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.events import ConnectionParameters, EventChannel
-from softhca.driver.rdmacm.identifier import OPTION_AFONLY, Identifier
+from softhca.driver.rdmacm.identifier import OPTION_ACK_TIMEOUT, OPTION_AFONLY, Identifier
 from softhca.driver.rdmacm.local_devices import LocalDevices
 from softhca.driver.rdmacm.port_numbers import PortNumbers
 from softhca.management.ip_service import TCP, UDP, IpHeader, service_id
-from softhca.queues.states import RTR, RTS
+from softhca.queues.states import ERR, RTR, RTS
 
 HERE, THERE, ELSEWHERE = (bytes(10) + b"\xff\xff" + bytes((10, 0, 0, n)) for n in (1, 2, 3))
 PORT = 7471
@@ -652,3 +652,43 @@ def test_nobody_moves_to_a_closed_channel(make):
     assert refused.value.errno == errno.EBADF
     assert owner.channel is not closed
     owner.close()
+
+
+@pytest.mark.parametrize(("private", "refusal"), [(bytes(197), 0), (b"", errno.ENOMEM)])
+def test_an_acceptance_that_cannot_be_leaves_the_request_open(make, device, private, refusal):
+    owner = listener(make)
+    owner.set_option(OPTION_ACK_TIMEOUT, 20)
+    device.channel.queue_event(request())
+    child = owner.channel.next_event(0).identifier
+    device.channel.refusal = refusal
+    with pytest.raises(DriverError):
+        child.connection.accept(ConnectionParameters(private, qp_num=44))
+    assert (child.state, child.ack_timeout) == (states.REQUESTED, 20)
+    assert ("reply" in [name for name, *_ in device.channel.sent]) is bool(refusal)
+
+
+def test_all_that_the_device_can_do_may_be_asked_for(make):
+    owner = routed(make)
+    owner.connection.connect(ConnectionParameters(responder_resources=16, initiator_depth=16))
+    assert (owner.connection.own.responder_resources, owner.connection.own.initiator_depth) == (16, 16)
+
+
+@pytest.mark.parametrize("kind", [cm.CM_REJECTED, cm.CM_UNREACHABLE])
+def test_a_connection_that_does_not_come_about_takes_its_queue_pair_along(make, device, kind):
+    owner = routed(make)
+    owner.queue_pair = pair = QueuePair()
+    owner.connection.connect()
+    device.channel.queue_event(answer(kind, 101))
+    owner.channel.next_event(0)
+    assert pair.modified == [{"qp_state": ERR}]
+
+
+def test_who_was_refused_leaves_nothing_behind(make, device):
+    owner, absent = listener(make), make()
+    device.channel.queue_event(request(header=b""))
+    assert owner.channel.next_event(0) is None
+    assert 7 not in ports.port_of(device, 1)._receivers
+    for _ in range(2):  # its port is not taken
+        with pytest.raises(DriverError) as refused:
+            absent.bind(of_gid(ELSEWHERE, PORT + 1))
+        assert refused.value.errno == errno.EADDRNOTAVAIL

@@ -327,3 +327,71 @@ def test_a_port_has_so_many_listeners_and_no_more():
     assert refused.value.errno == errno.ENOMEM
     tables.close_listener(listeners[0])
     tables.listen(program, MAX_LISTENERS, 1)
+
+
+@pytest.mark.parametrize(
+    ("guid", "reason", "ended"),
+    [(0, m.REJ_TIMEOUT, True), (1, m.REJ_TIMEOUT, False), (0, m.REJ_CONSUMER_DEFINED, False)],
+)
+def test_who_has_never_heard_of_a_number_names_its_own_and_its_adapter(guid, reason, ended):
+    """A REJ without the receiver's number counts for a time-out alone, and as its adapter's."""
+    met = Met(s.REQ_RCVD, 1)
+    connection = met.connection
+    ari = (connection.remote_ca_guid + guid).to_bytes(8, "big").ljust(72, b"\0")
+    rej = m.Rej(connection.remote_comm_id, 0, m.OF_NONE, 8, reason=reason, ari=ari)
+    met.manager.receive(m.encode(rej, 3), met.network.address(0), met.network.now)
+    assert bool(met.program.events) is ended
+    assert met.manager.counters["drops_unmatched"] == (not ended)
+
+
+@pytest.mark.parametrize(("theirs", "ended"), [(0, True), (1, True), (2, False)])
+def test_a_rejection_names_the_peers_number_or_none(theirs, ended):
+    met = Met(s.ESTABLISHED, 0)
+    number = (0, met.connection.remote_comm_id, met.connection.remote_comm_id + 1)[theirs]
+    rej = m.Rej(number, met.number, m.OF_NONE, reason=m.REJ_CONSUMER_DEFINED)
+    met.manager.receive(m.encode(rej, 3), met.network.address(1), met.network.now)
+    assert bool(met.program.events) is ended
+
+
+@pytest.mark.parametrize("kind", [m.Rep, m.Rtu])
+def test_a_stranger_is_not_told_what_it_does_not_know_of_a_live_connection(kind):
+    met = Met(s.ESTABLISHED, 0)
+    said = m.encode(kind(0x77, met.number), 3)
+    met.manager.receive(said, from_other(met.network.address(1)), met.network.now)
+    assert met.network.sent == []
+    met.manager.receive(m.encode(kind(0x77, met.number ^ 1), 3), met.network.address(1), met.network.now)
+    assert met.network.names() == ["Rej"]
+
+
+def test_the_end_of_a_request_takes_nothing_from_the_next_one_of_its_numbers():
+    """A program lets go of a request that it had rejected, when the peer has asked again: of the same queue
+    pair, by the same numbers."""
+    network = Network()
+    network.listen()
+    manager, program = network.managers[1], network.programs[1]
+    network.connect()
+    network.arrive()
+    first = program.take().number
+    network.reply(first)
+    manager.reject(program, first, m.REJ_CONSUMER_DEFINED, b"", b"", network.now)
+    manager.receive(network.sent[0][1], network.address(0), network.now)
+    second = program.take().number
+    network.reply(second)
+    manager.destroy(program, first, network.now)
+    manager.receive(network.sent[0][1], network.address(0), network.now)
+    assert (program.events, network.names()[-1]) == ([], "Rep"), "it is known"
+    manager.migrated(REPLY.local_qpn, b"\7" * 16, network.address(0).own_gid, 0, 0, 0, 0)
+    assert manager._tables.find(second).peer.gid == b"\7" * 16
+    manager.establish(program, second, network.now)
+    anew = replace(REQUEST, local_comm_id=0x99, local_ca_guid=manager._tables.find(second).remote_ca_guid)
+    manager.receive(m.encode(anew, 9), network.address(0), network.now)
+    assert network.state(1, second) == s.DREQ_SENT, "its peer has forgotten it"
+
+
+def test_a_peer_is_heard_at_the_address_that_its_connection_had_before_it_moved():
+    met = Met(s.ESTABLISHED, 0)
+    before = met.network.address(1)
+    met.manager.migrated(REQUEST.local_qpn, b"\7" * 16, before.own_gid, 0, 0, 0, 0)
+    dreq = m.Dreq(met.connection.remote_comm_id, met.number, REQUEST.local_qpn)
+    met.manager.receive(m.encode(dreq, 3), before, met.network.now)
+    assert [event.kind for event in met.program.events] == [e.DISCONNECT_REQUEST]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,3 +107,17 @@ def test_no_more_is_kept_than_waits(steps: list[tuple[bool, int, int]]) -> None:
     assert sorted((each.key[1], each.deadline_ns) for each in waiting.due(1 << 41)) == sorted(
         expected.items()
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_earliest_comes_first_also_when_the_answered_ones_were_taken_out(seed: int) -> None:
+    dice, waiting = Random(seed), PendingRequests()
+    deadlines = {tid: dice.randrange(10, 1000) for tid in range(100)}
+    for tid, deadline in deadlines.items():
+        waiting.add(pending(0, tid, deadline))
+    for tid in range(90):
+        waiting.answered(CLIENTS[0], (4, tid))
+        del deadlines[tid]
+    waiting.add(pending(0, 200, 1001))
+    assert len(waiting._deadlines) == 11, "what was answered has been taken out"
+    assert [each.deadline_ns for each in waiting.due(1000)] == sorted(deadlines.values())

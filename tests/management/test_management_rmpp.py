@@ -205,3 +205,20 @@ def test_a_transfer_that_is_stopped_is_not_complete() -> None:
     assert (sender.done, sender.complete) == (True, False)
     whole, receiver, _ = transfer(bytes(900), 0.0, 1)
     assert (whole.complete, receiver.done) == (True, True)
+
+
+def test_a_narrower_window_acknowledges_nothing() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(2000), timeout_ns=10)
+    sender.start(0)
+    for segment, window in ((1, 6), (4, 5)):
+        said = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, segment, window)
+        sender.receive((HEADER.encode() + said.encode()).ljust(256, b"\0"), 0)
+    first = a.AdministrationHeader.decode(sender.expire(100)[0], rmpp.HEADER_AT)
+    assert first.segment_number == 2
+
+
+def test_what_is_too_long_is_not_whole_with_its_last_segment_either() -> None:
+    sender, receiver = Sender(HEADER, a.AdministrationHeader(), bytes(200)), Receiver(most=199)
+    answer = receiver.receive(sender.start(0)[0])
+    assert answer is not None
+    assert (answer[rmpp.HEADER_AT + 1], receiver.failed, receiver.done) == (rmpp.ABORT, True, False)

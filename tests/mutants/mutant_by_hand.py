@@ -12,25 +12,42 @@ from mutant_edits import mutant as m
 BLOCKS = "mailbox/blocks.py"
 BOX = "mailbox/box.py"
 CHANNELS = "driver/channels.py"
+CONNECTING = "driver/rdmacm/connecting.py"
 CONNECTIONS = "driver/connections.py"
+DATAGRAM_PROTOCOL = "sockets/datagram_protocol.py"
+DATAGRAM_STATE = "sockets/datagram_state.py"
+EVENTS = "driver/rdmacm/events.py"
+HANDSHAKE = "queues/handshake.py"
+IDENTIFIER = "driver/rdmacm/identifier.py"
 INSTANCES = "management/cm/instances.py"
 JOURNAL = "mailbox/journal.py"
+LISTENING = "driver/rdmacm/listening.py"
 LOOP = "runtime/loop.py"
+MANAGER = "management/cm/manager.py"
+PENDING = "management/pending.py"
 PROTOCOL = "sockets/protocol.py"
 REMOTE_READER = "mailbox/remote_reader.py"
 REQUESTS = "mailbox/requests.py"
 RESOLUTIONS = "management/cm/resolutions.py"
+RMPP = "management/rmpp.py"
 SAME_HOST_RING = "runtime/same_host_ring.py"
 TABLES = "management/cm/tables.py"
 TIMERS = "management/cm/timers.py"
 WIRING = "mailbox/wiring.py"
 BY_ADAPTER_CONNECTION_INSTANCES = "adapter/test_adapter_connection_instances.py"
 BY_DRIVER_CHANNEL_ENDS = "driver/test_driver_channel_ends.py"
+BY_DRIVER_RDMACM_EVENTS = "driver/test_driver_rdmacm_events.py"
+BY_DRIVER_RDMACM_LISTENING = "driver/test_driver_rdmacm_listening.py"
 BY_MAILBOX_RULES = "mailbox/test_mailbox_rules.py"
+BY_MANAGEMENT_CM_ENDS = "management/test_management_cm_ends.py"
 BY_MANAGEMENT_CM_LIMITS = "management/test_management_cm_limits.py"
 BY_MANAGEMENT_CM_RESOLUTIONS = "management/test_management_cm_resolutions.py"
+BY_MANAGEMENT_PENDING = "management/test_management_pending.py"
+BY_MANAGEMENT_RMPP = "management/test_management_rmpp.py"
+BY_QUEUES_HANDSHAKE = "queues/test_queues_handshake.py"
 BY_RUNTIME_LOOP_RULES = "runtime/test_runtime_loop_rules.py"
 BY_RUNTIME_SAME_HOST_RING = "runtime/test_runtime_same_host_ring.py"
+BY_SOCKETS_DATAGRAM_STATE = "sockets/test_sockets_datagram_state.py"
 BY_SOCKETS_MEMORY_MANAGEMENT = "sockets/test_sockets_memory_management.py"
 
 BY_HAND: tuple[tuple[Mutant, str], ...] = (
@@ -112,5 +129,61 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "flags of a later version are taken for none"), BY_SOCKETS_MEMORY_MANAGEMENT),
     (m("hand-sk-notification-closed", PROTOCOL, "if value & ~_CLOSED or (value and kind != FIN):", "if value & ~_CLOSED:",
        "an immediate with bits that mean nothing is a notification"), BY_SOCKETS_MEMORY_MANAGEMENT),
+    (m("hand-q-hand-code-request", HANDSHAKE, "if message not in MESSAGES or message == READY or code:", "if message not in MESSAGES or message == READY:",
+       "a request with an errno in it is served"), BY_QUEUES_HANDSHAKE),
+    (m("hand-p-heap-not-heap", PENDING, "            heapq.heapify(self._deadlines)\n", "",
+       "requests run out of their time in any order once many were answered"), BY_MANAGEMENT_PENDING),
+    (m("hand-r-window-shrinks", RMPP, " or window < self._window_last:\n", ":\n",
+       "an acknowledgement with a narrower window acknowledges"), BY_MANAGEMENT_RMPP),
+    (m("hand-r-receiver-abort-done", RMPP, "                self.failed = True\n                self.done = False\n", "                self.failed = True\n",
+       "an answer that is too long is whole and has failed at once"), BY_MANAGEMENT_RMPP),
+    (m("hand-m-rej-timeout-any-reason", MANAGER, "if isinstance(message, m.Rej) and not number and message.reason == m.REJ_TIMEOUT:", "if isinstance(message, m.Rej) and not number:",
+       "any rejection without a number ends the connection that it guesses"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-m-rej-timeout-guid", MANAGER, "found = self._by_remote.get((place_of(source), guid, message.local_comm_id))", "found = next((each for key, each in self._by_remote.items() if key[2] == message.local_comm_id), None)",
+       "a rejection without a number ends the connection of another adapter"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-m-comm-id-of-another", MANAGER, "return found if isinstance(message, m.Rej) and not message.local_comm_id else None", "return found if isinstance(message, m.Rej) else None",
+       "a rejection of another connection of the peer's ends this one"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-m-answered-unknown-known", MANAGER, "            if isinstance(known, Connection) and known.state != states.CLOSED:\n                return  # it is here, and this is somebody else's\n", "",
+       "a stranger learns which numbers are of live connections"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-m-forget-peer-of-another", MANAGER, "        if self._by_end.get(by_end) is connection:\n            del self._by_end[by_end]", "        self._by_end.pop(by_end, None)",
+       "the end of a request hides that a later one's peer has forgotten it"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-m-forget-remote-of-another", MANAGER, "        if self._by_remote.get(by_id) is connection:\n            del self._by_remote[by_id]", "        self._by_remote.pop(by_id, None)",
+       "the end of a request makes the next one of its numbers unknown"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-m-forget-local-of-another", MANAGER, "        if self._by_local.get(connection.local_end) is connection:\n            del self._by_local[connection.local_end]", "        self._by_local.pop(connection.local_end, None)",
+       "the end of a request keeps the next one of its queue pair from moving along"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-m-migrated-other-lost", MANAGER, "            if not same_port(connection.peer, there):\n                connection.other = connection.peer\n", "",
+       "what a peer sends while its connection moves is not heard"), BY_MANAGEMENT_CM_ENDS),
+    (m("hand-ds-full-uncredited", DATAGRAM_STATE, "            if believed:\n                self._credit(found, now_ns)\n            self._drop(FULL", "            self._drop(FULL",
+       "a datagram that found no room is waited for by its sender"), BY_SOCKETS_DATAGRAM_STATE),
+    (m("hand-dp-cut", DATAGRAM_PROTOCOL, "return (pages, rest) if rest <= size - HEADER_BYTES else (pages + 1, 0)", "return (pages, rest) if rest < size - HEADER_BYTES else (pages + 1, 0)",
+       "a first message that is just full is cut otherwise than the peer expects"), BY_SOCKETS_DATAGRAM_STATE),
+    (m("hand-dp-credit-window", DATAGRAM_PROTOCOL, "            if not 1 <= total <= MOST_WINDOW:\n                raise ProtocolError(f\"a window of {total}\")\n", "",
+       "a peer tells a window that cannot be"), BY_SOCKETS_DATAGRAM_STATE),
+    (m("hand-rc-accept-refused-state", CONNECTING, "            channel.reply(self._number, own, parameters.private_data)\n            owner.state = after", "            owner.state = after\n            channel.reply(self._number, own, parameters.private_data)",
+       "a request that could not be accepted cannot be accepted again"), BY_DRIVER_RDMACM_LISTENING),
+    (m("hand-rc-accept-room-late", CONNECTING, "            _check_room(parameters.private_data, REPLY_BYTES)\n            own", "            own",
+       "an acceptance with too many private data moves the queue pair before it is refused"), BY_DRIVER_RDMACM_LISTENING),
+    (m("hand-rc-bounded-most", CONNECTING, "    if wanted > most:\n", "    if wanted >= most:\n",
+       "a program cannot ask for all that its device can do"), BY_DRIVER_RDMACM_LISTENING),
+    (m("hand-rc-ended-not-error", CONNECTING, "            elif after in states.ENDED:\n                queue_pairs.to_error(owner)\n", "",
+       "what was posted for a connection that was rejected never completes"), BY_DRIVER_RDMACM_LISTENING),
+    (m("hand-rl2-refuse-forget", LISTENING, "            port.forget(event.id)\n            with contextlib", "            with contextlib",
+       "each request that a listener refuses leaves a receiver behind"), BY_DRIVER_RDMACM_LISTENING),
+    (m("hand-rl2-child-timeout", LISTENING, "        child.ack_timeout = owner.ack_timeout\n", "",
+       "a connection that is accepted forgets its listener's time-out"), BY_DRIVER_RDMACM_LISTENING),
+    (m("hand-ri-bind-refused-port", IDENTIFIER, "        except DriverError:\n            self._port_numbers.release(binding)\n            raise\n", "        except DriverError:\n            raise\n",
+       "a port stays taken whose address no device has"), BY_DRIVER_RDMACM_LISTENING),
+    (m("hand-re-withdraw-settle", EVENTS, "            self._notices = deque(pair for pair in self._notices if pair[0] is not identifier)\n            self._settle()", "            self._notices = deque(pair for pair in self._notices if pair[0] is not identifier)",
+       "a descriptor stays ready for events of an identifier that was closed"), BY_DRIVER_RDMACM_EVENTS),
+    (m("hand-re-takeback-settle", EVENTS, "            self._notices.remove((identifier, notice))\n            self._settle()", "            self._notices.remove((identifier, notice))",
+       "a descriptor stays ready for a request that was taken back"), BY_DRIVER_RDMACM_EVENTS),
+    (m("hand-re-fileno-late", EVENTS, "                for _ in self._notices:\n                    self._descriptor.queued()\n", "",
+       "who asks for a descriptor late is not told of what waits"), BY_DRIVER_RDMACM_EVENTS),
+    (m("hand-re-detach-unwatch", EVENTS, "        if not users:\n            device.events.unwatch(self._tell_lost)\n\n    def post", "\n    def post",
+       "a thread goes on waiting at a device that no identifier is on"), BY_DRIVER_RDMACM_EVENTS),
+    (m("hand-re-close-wake", EVENTS, "            device.events.unwatch(self._tell_lost)\n            device.wake_waiters()\n\n    def check", "            device.events.unwatch(self._tell_lost)\n\n    def check",
+       "who waits at a device for a channel's events sleeps through its end"), BY_DRIVER_RDMACM_EVENTS),
+    (m("hand-re-inherited-notices", EVENTS, "        self._make_locks()\n        self._notices.clear()\n", "        self._make_locks()\n",
+       "a forked child is told its parent's events"), BY_DRIVER_RDMACM_EVENTS),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -135,3 +135,9 @@ def test_frames_are_counted_before_they_are_made():
         with pytest.raises(OSError, match="control") as caught:
             frames_of(runs, 3, "control")
         assert caught.value.errno == errno.EPROTO
+
+
+def test_a_request_that_says_that_it_failed_is_none():
+    for code, refused in ((0, None), (5, errno.EPROTO)):
+        request = decode_request(HEADER.pack(MESSAGE_MAGIC, ABI_VERSION, RESOURCES, code, 0))
+        assert getattr(request.refusal, "errno", None) == refused

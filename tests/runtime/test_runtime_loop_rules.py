@@ -637,9 +637,9 @@ class NotedRing(FakeRing):
 
 
 def test_the_room_of_a_burst_is_its_senders_when_the_engine_has_taken_it(rules):
-    rules.share(NotedRing(rules.noted, "a", "b"))
+    rules.share(NotedRing(rules.noted, b"a", b"b"))
     rules.loop.progress(NOW)
-    assert rules.only("received", "done") == [("received", "a"), "done", ("received", "b"), "done"]
+    assert rules.only("received", "done") == [("received", b"a"), "done", ("received", b"b"), "done"]
 
 
 def test_a_doorbell_wakes_who_waits_for_an_event_that_has_come(rules):
@@ -660,7 +660,7 @@ def test_the_first_doorbell_behind_a_poll_waits_for_no_other(rules):
 def test_links_are_told_the_time_in_rounds_with_work_too(rules):
     asked = []
     rules.wire.expire = lambda now: bool(asked.append(now))
-    rules.wire.put("word")
+    rules.wire.put(b"word")
     rules.loop.progress(NOW)
     rules.loop.progress(NOW + 1)
     assert asked == [NOW, NOW + 1]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from softhca.sockets import datagram_state
 from softhca.sockets.datagram_protocol import (
+    CREDIT,
     HEADER_BYTES,
     LARGEST_BYTES,
     MOST_WINDOW,
@@ -39,9 +40,11 @@ class Arriving:
         self.slots = itertools.count()
         self.now_ns = 0
 
-    def header(self, number: int, total: int, mtu: int = 5, source: datagram_state.Source = SOURCE) -> int:
+    def header(
+        self, number: int, total: int, mtu: int = 5, source: datagram_state.Source = SOURCE, position: int = 0
+    ) -> int:
         pages, rest = cut(total, mtu)
-        text = Header(HOST, 5, number, total, pages, mtu).encode()
+        text = Header(HOST, 5, number, total, pages, mtu, position).encode()
         slot = next(self.slots)
         self.state.arrived(slot, source, HEADER_BYTES + rest, text, self.now_ns)
         return slot
@@ -303,3 +306,29 @@ def test_every_slot_is_in_one_place_whatever_comes(parts) -> None:
         held = [slot for each in (*state.queue, *waiting, *state._partials.values()) for slot in each.slots]
         assert sorted([*held, *state.free]) == list(range(len(lengths)))
         assert state.used == len(held) <= state.most_queued + datagram_state.MOST_PARTIALS
+
+
+@pytest.mark.parametrize("mtu", range(1, 6))
+def test_what_is_left_over_goes_with_the_header_where_it_fits_exactly(mtu: int) -> None:
+    room = mtu_bytes(mtu) - HEADER_BYTES
+    assert [cut(total, mtu) for total in (0, room, room + 1)] == [(0, 0), (0, room), (1, 0)]
+
+
+@pytest.mark.parametrize(("window", "taken"), [(0, False), (1, True), (1024, True), (1025, False)])
+def test_a_window_that_a_peer_tells_can_be(window: int, taken: bool) -> None:
+    text = Header(HOST, 5, 0, window, CREDIT, 3, 77).encode()
+    if taken:
+        assert Header.decode(text, HEADER_BYTES).total == window
+        return
+    with pytest.raises(ProtocolError, match="window"):
+        Header.decode(text, HEADER_BYTES)
+
+
+def test_what_found_no_room_counts_as_arrived_for_its_sender(arriving: Arriving) -> None:
+    """Else a sender that is believed is told of no room behind it, and waits in vain."""
+    most = arriving.state.most_queued
+    for number in range(most + 1):
+        arriving.header(number, 10, position=number)
+    assert arriving.state.dropped == {"full": 1}
+    (sender,) = arriving.state.credits._senders.values()
+    assert sender.seen == most + 1
