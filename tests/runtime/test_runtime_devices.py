@@ -136,3 +136,29 @@ def test_an_embedded_adapter_that_fails_is_told_as_fatal_and_can_be_opened_again
     assert again.alloc_pd() > 0
     again.close()
     devices.remove("frail")
+
+
+@pytest.mark.parametrize("look", ["resources", "meeting_place", "is_used_elsewhere"])
+def test_a_look_at_a_device_that_another_thread_closes(look, monkeypatch, loopback_address):
+    """The engine goes right behind the first look at it."""
+    devices.add(f"fleeting=udp:{loopback_address()}", "embedded")
+    driver = registry.open_device("fleeting")
+    device = devices.find("fleeting")
+    engine = device.engine
+
+    class Fleeting(devices.Device):
+        looks = 0
+
+        @property
+        def engine(self):
+            Fleeting.looks += 1
+            return engine if Fleeting.looks == 1 else None
+
+    with monkeypatch.context() as patch:
+        patch.delattr(device, "engine")
+        patch.setattr(device, "__class__", Fleeting)
+        found = getattr(device, look)
+        assert found() != {} if callable(found) else found is not None
+    device.engine = engine
+    driver.close()
+    devices.remove("fleeting")

@@ -189,18 +189,20 @@ class Device:
         for channel in self._channels:
             if isinstance(channel, ProcessChannel) and channel.alive:
                 return dict(channel.resources()["counts"])
-        if self.engine is None or not self.engine.alive:
+        engine = self.engine  # once, here and below: another thread may close the device
+        if engine is None or not engine.alive:
             return {}
-        with self.engine.loop.lock:
-            return counts(self.engine.adapter)
+        with engine.loop.lock:
+            return counts(engine.adapter)
 
     @property
     def meeting_place(self) -> str:
         """The name of the socket at which other processes reach its adapter; empty: it is not open, or they
         cannot."""
-        if self.engine is not None and self.engine.alive:
-            return self.engine.meeting_place
-        return self.process.path if self.process is not None and self.is_open else ""
+        engine, process = self.engine, self.process
+        if engine is not None and engine.alive:
+            return engine.meeting_place
+        return process.path if process is not None and self.is_open else ""
 
     @property
     def is_open(self) -> bool:
@@ -210,7 +212,8 @@ class Device:
     @property
     def is_used_elsewhere(self) -> bool:
         """Whether other processes use an adapter that is embedded here."""
-        return self.engine is not None and self.engine.alive and not self.engine.linger(0)
+        engine = self.engine
+        return engine is not None and engine.alive and not engine.linger(0)
 
     def leave(self, until_s: float) -> None:
         """Close what this process has open of it; an adapter that is embedded here goes on for others, until
