@@ -12,6 +12,7 @@ an operation, medians of the rounds, and, behind the first variant, ratios to it
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -30,6 +31,8 @@ CASES = {
        for size in (8_192, 16_384, 32_768, 65_536, 131_072, 1 << 20) for verb in ("send", "write", "read")},
 }
 """Verb, bytes, requests in a chain, chains in a measurement."""
+DATAGRAMS = {"datagram 64 B": (64, 200), "datagram 60,000 B": (60_000, 50)}
+"""Of `softhca.sockets`, there and back in turns: bytes, turns in a measurement."""
 OPCODES = {"send": "IBV_WR_SEND", "write": "IBV_WR_RDMA_WRITE", "read": "IBV_WR_RDMA_READ"}
 PLACES = {"near": "127.0.0.42", "far": "127.0.0.43"}
 BYTES = 1 << 20
@@ -105,12 +108,46 @@ def operation_us(near: End, far: End, verb: str, size: int, chain: int, rounds: 
     return statistics.median(found)
 
 
+def datagram_us(size: int, turns: int) -> float:
+    """Microseconds of processor time that one thread takes to send a datagram and to receive it.
+    RuntimeError where they do not go by RDMA.
+    """
+    from softhca import sockets
+
+    text, room = bytes(size), bytearray(size)
+    with contextlib.ExitStack() as opened:
+        ends = [opened.enter_context(sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)) for _ in "12"]
+        for each in ends:
+            each.settimeout(20)
+            each.bind(("127.0.0.1", 0))
+        names = [each.getsockname() for each in ends]
+
+        def once() -> None:
+            for one, other, name in zip(ends, ends[::-1], names[::-1], strict=True):
+                one.sendto(text, name)
+                other.recvfrom_into(room)
+
+        for _ in range(WARM):
+            once()
+        if ends[0].datagrams is None or not ends[0].datagrams.reaches(names[1]):
+            raise RuntimeError("datagrams go by the kernel")
+        found = []
+        for _ in range(MEASUREMENTS):
+            begun = time.thread_time()
+            for _ in range(turns):
+                once()
+            found.append((time.thread_time() - begun) / turns / 2 * 1e6)
+    return statistics.median(found)
+
+
 def measure(only: str) -> dict[str, float]:
     """All cases whose name has ``only`` in it, in this process, whose devices are ``near`` and ``far``."""
+    found = {name: datagram_us(*case) for name, case in DATAGRAMS.items() if only in name}
     near, far = End("near"), End("far")
     near.connect(far)
     far.connect(near)
-    return {name: operation_us(near, far, *case) for name, case in CASES.items() if only in name}
+    verbs = {name: operation_us(near, far, *case) for name, case in CASES.items() if only in name}
+    return {**verbs, **found}
 
 
 def measured(variant: str, only: str) -> dict[str, float]:

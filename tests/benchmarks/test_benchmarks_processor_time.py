@@ -3,7 +3,10 @@
 import processor_time
 import pytest
 
+from softhca import sockets
 from softhca.runtime import devices
+from softhca.sockets import defaults
+from softhca.sockets import devices as kept
 
 
 @pytest.fixture
@@ -34,6 +37,16 @@ def test_an_operation_takes_time_and_moves_its_bytes(ends, verb, monkeypatch):
 def test_an_operation_that_fails_is_no_figure(ends):
     with pytest.raises(RuntimeError, match="write of 2097152 bytes ended with status"):
         processor_time.operation_us(*ends, "write", 2 << 20, 1, 1)
+
+
+def test_datagrams_are_measured_where_they_go_by_rdma(monkeypatch):
+    monkeypatch.setattr(processor_time, "WARM", 1)
+    monkeypatch.setattr(processor_time, "MEASUREMENTS", 2)
+    assert processor_time.datagram_us(64, 1) > 0
+    monkeypatch.setattr(defaults, "settings", sockets.Settings(datagrams=False))
+    with pytest.raises(RuntimeError, match="by the kernel"):
+        processor_time.datagram_us(64, 1)
+    kept.let_go()
 
 
 def test_ratios_are_those_within_the_rounds():

@@ -35,6 +35,8 @@ IN_PROGRESS = "sockets/in_progress.py"
 OF_PROGRESS = "sockets/test_sockets_in_progress.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("datagrams-limits-are-not-told", DATAGRAM_STATE, " or self.credits.touched)", ")",
+       "senders wait for limits that nobody tells"), OF_STATE),
     (m("sockets-loop-is-held-up", STREAM_SOCKET, "        if self.gettimeout() == 0 and self._may_upgrade():\n", "        if False:\n",
        "an event loop stands still while a device is opened"), OF_PROGRESS),
     (m("sockets-served-after-listening", STREAM_SOCKET, "        served = listening.serve(self, self.settings)\n        try:\n            super().listen(backlog)\n", "        super().listen(backlog)\n        try:\n            served = listening.serve(self, self.settings)\n",

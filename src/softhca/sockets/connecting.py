@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from softhca.driver.errors import DriverError
@@ -42,6 +43,7 @@ _unreached: dict[bytes, float] = {}
 _unreached_lock = threading.Lock()
 
 
+@lru_cache(maxsize=1024)
 def mapped(host: str) -> bytes:
     """The IPv6 or IPv4-mapped address; ValueError."""
     address = ipaddress.ip_address(host.split("%", 1)[0])

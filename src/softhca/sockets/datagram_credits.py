@@ -124,12 +124,14 @@ class Sender:
 
 
 class ReceiveCredits:
-    """Shares ``room`` pages among those that send, all of whom are believed."""
+    """Shares ``room`` pages among those that send, all of whom are believed.  ``touched`` are those of whom
+    something has changed since `due`.
+    """
 
     def __init__(self, room: int) -> None:
         self._room = min(room, MOST_WINDOW)
         self._senders: OrderedDict[Source, Sender] = OrderedDict()
-        self._touched: dict[Sender, None] = {}
+        self.touched: dict[Sender, None] = {}
         self._active, self._counted_ns = 0, -COUNTED_NS
 
     def admit(self, source: Source, address: Address, now_ns: int) -> int:
@@ -162,7 +164,7 @@ class ReceiveCredits:
                 idle = next((each for each in self._senders.values() if not each.held), None)
                 if idle is not None:
                     del self._senders[idle.source]
-                    self._touched.pop(idle, None)
+                    self.touched.pop(idle, None)
             found = self._senders[source] = Sender(source, address, 0)
         else:
             self._senders.move_to_end(source)
@@ -183,7 +185,7 @@ class ReceiveCredits:
             sender.told = position + (sender.window or self.first(now_ns)) & _MASK
         elif moved > 0:
             sender.seen = behind
-        self._touched[sender] = None
+        self.touched[sender] = None
         return sender
 
     def hold(self, sender: Sender, pages: int) -> None:
@@ -193,12 +195,12 @@ class ReceiveCredits:
     def release(self, sender: Sender, pages: int) -> None:
         """So many are free again."""
         sender.held -= pages
-        self._touched[sender] = None
+        self.touched[sender] = None
 
     def due(self, now_ns: int) -> list[tuple[Sender, int, int]]:
         """Who is to be told a limit now, and a window; each is `tell`'s once it was said."""
         found = []
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         for sender in touched:
             window = self.share(now_ns)
             limit = sender.seen + window - sender.held & _MASK

@@ -147,7 +147,7 @@ class DatagramPort:
 
     def pump(self) -> None:
         """Take all completions there are."""
-        if self.failed:
+        if self.failed or not (self._handle.waiting() or self._given_back or self.state.free):
             return
         try:
             while self._handle.waiting():

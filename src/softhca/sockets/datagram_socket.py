@@ -14,6 +14,7 @@ import select
 import socket as kernel
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from softhca.machine import primitives
@@ -301,13 +302,11 @@ class DatagramSocket(KernelSocket):
         assert end is not None
         deadline, blocking = self._datagram_limit(flags)
         if not ancillary and not flags & ~_SENDING:
-            if address is not None:
-                found = _numeric(address)
-            elif end.connected is not None:
-                found = name_of(end.connected, end.version)[:2]
+            if address is None and end.connected is not None:
+                found = _numeric(name_of(end.connected, end.version))
             else:
-                found = None
-            if found is not None and not ipaddress.ip_address(found[0]).is_multicast:
+                found = _numeric(address)
+            if found is not None:
                 way = end.way_to(end.peer_at(*found), deadline, blocking)
                 if way is not None:
                     if len(buffers) == 1:
@@ -393,13 +392,20 @@ def _numeric(address: Any) -> tuple[str, int] | None:
     if not isinstance(host, str) or not isinstance(port, int) or not 0 < port < 1 << 16:
         return None
     try:
-        found = ipaddress.ip_address(host)
+        found = _of_one(host)
     except ValueError:
         try:
-            found = ipaddress.ip_address(kernel.gethostbyname(host))
+            found = _of_one(kernel.gethostbyname(host))
         except (OSError, ValueError):
             return None
-    return None if found.is_multicast or found.is_unspecified else (str(found), port)
+    return None if found is None else (found, port)
+
+
+@lru_cache(maxsize=1024)
+def _of_one(host: str) -> str | None:
+    """A numeric address, where it is one host's, in its usual form; ValueError."""
+    found = ipaddress.ip_address(host)
+    return None if found.is_multicast or found.is_unspecified else str(found)
 
 
 def _may_take(host: str, port: int) -> bool:

@@ -229,6 +229,11 @@ class DatagramState:
         since_ns = self._believed.get(claim)
         return since_ns is not None and now_ns - since_ns < BELIEVED_NS
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is somebody to be asked, told, or forgotten."""
+        return bool(self._asks or self.gone or self.credits.touched)
+
     def claims(self) -> list[Claim]:
         """What is to be asked for now; each once."""
         found, self._asks = self._asks, []

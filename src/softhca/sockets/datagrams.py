@@ -382,6 +382,8 @@ class DatagramEnd:
     def _take_all(self) -> None:
         for port in self.ports:
             port.pump()
+            if not port.state.unsettled and not port.failed:
+                continue
             for claim in port.state.claims():
                 HUB.soon(partial(self._ask_for, port, claim))
             while port.state.gone:
@@ -470,7 +472,7 @@ class DatagramEnd:
         """Wait, driving the device, until ``ready()``; False at the deadline."""
 
         def ended() -> bool:
-            if self._pumping or any(port.waiting for port in self.ports):
+            if self._pumping or any([port.waiting for port in self.ports]):
                 self._missed = True  # first: whoever holds the lock sees it when he gives that back
                 if self._lock.acquire(blocking=False):
                     self._missed = False
