@@ -11,7 +11,7 @@ from softhca.driver.rdmacm import queue_pairs
 from softhca.queues.states import RTR, RTS
 from softhca.runtime import devices
 from softhca.verbs import cm_enums as ce
-from softhca.verbs.cmid import CMID, CMEventChannel, ConnParam
+from softhca.verbs.cmid import CMID, CMEvent, CMEventChannel, ConnParam
 from softhca.verbs.mr import MR
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 
@@ -128,3 +128,24 @@ def test_the_queue_pair_is_looked_for_once(asked, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(active, "__class__", Once)
             assert look() == there.qp_num
+
+
+def test_an_event_that_is_acknowledged_meanwhile_has_its_name(here, closing, monkeypatch):
+    _, _, event = connected(here, here, closing)
+    there = event._event
+
+    class Once(CMEvent):
+        __slots__ = ()
+        found = ()
+
+        @property
+        def _event(self):
+            Once.found, (first, *_) = (None,), Once.found
+            return first
+
+    looks = ((lambda: event.event_str(), "RDMA_CM_EVENT_ESTABLISHED"), (lambda: event.event, there))
+    for look, wanted in looks:
+        Once.found = (there,)
+        with monkeypatch.context() as patch:
+            patch.setattr(event, "__class__", Once)
+            assert look() == wanted

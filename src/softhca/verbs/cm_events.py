@@ -62,9 +62,10 @@ class CMEvent(PyverbsObject):
     @property
     def event(self) -> IdentifierEvent:
         """The driver's event; `PyverbsUserError` when it has been acknowledged."""
-        if self._event is None:
+        event = self._event  # once: another thread may acknowledge it
+        if event is None:
             raise PyverbsUserError("The event was acknowledged before")
-        return self._event
+        return event
 
     @property
     def event_type(self) -> int:
@@ -83,7 +84,8 @@ class CMEvent(PyverbsObject):
 
     def event_str(self) -> str:
         """The name of its type; empty when it has been acknowledged."""
-        return rdma_cm_event_type(self._event.kind).name if self._event is not None else ""
+        event = self._event
+        return "" if event is None else rdma_cm_event_type(event.kind).name
 
     def ack_cm_event(self) -> None:
         """The event is not needed any more."""
