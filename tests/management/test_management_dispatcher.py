@@ -406,3 +406,16 @@ def test_a_directed_route_by_another_port_is_refused() -> None:
     with pytest.raises(OSError, match="leads nowhere") as refusal:
         wire.dispatcher.send(client, directed(0, 1, b"\0\2").encode(), PEER)
     assert refusal.value.errno == errno.ENOBUFS
+
+
+def test_what_is_asked_again_is_the_youngest_and_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(d, "MAX_OUTSTANDING", 3)
+    wire = Wire()
+    client, got = wire.client()
+    for count, number in ((1, 0), (2, 1), (3, 2), (3, 0), (3, 0), (3, 3)):
+        asked = request(CPI, management_class=PERF, transaction_id=number)
+        wire.dispatcher.send(client, asked.encode(), PEER)
+        assert wire.dispatcher.outstanding() == count
+    for mad, _ in list(wire.sent):
+        wire.receive(mad.response())
+    assert [mad.header.transaction_id for mad in got] == [0, 2, 3]

@@ -282,9 +282,9 @@ class Dispatcher:
     def _ask(self, client: Client, mad: Mad, destination: Address) -> Mad:
         """Remember who asks; the request with the client's number in its transaction ID."""
         high, low = mad.header.transaction_id >> LOW_BITS, mad.header.transaction_id & _LOW_MASK
-        if len(self._outstanding) >= MAX_OUTSTANDING:
-            self._outstanding.popitem(last=False)
         key = client.number, low, mad.header.management_class
+        if key not in self._outstanding and len(self._outstanding) >= MAX_OUTSTANDING:
+            self._outstanding.popitem(last=False)
         self._outstanding[key] = high, destination
         self._outstanding.move_to_end(key)
         return replace(mad, header=replace(mad.header, transaction_id=client.number << LOW_BITS | low))
