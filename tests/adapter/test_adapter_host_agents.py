@@ -380,3 +380,37 @@ def test_who_is_interrupted_while_waiting_gets_it_the_next_time(hosts, monkeypat
     with pytest.raises(KeyboardInterrupt):
         agent.receive(1.0)
     assert [Mad.decode(each.mad).data[0] for each in hosts.got(agent)] == [1, 2]
+
+
+def test_a_response_that_found_no_room_is_asked_for_again(hosts):
+    asker, other = hosts.agent(0, {c.METHOD_SEND}, entries=2), hosts.agent(1, METHODS)
+    for number in range(2):
+        other.send(request(c.METHOD_SEND, data=bytes([number])).encode(), hosts.to(0))
+    hosts.network.elapse(500_000)
+    asker.send(request(tid=1).encode(), hosts.to(), timeout_ms=10, retries=1)
+    for room in (False, True):
+        (asked,) = hosts.got(other)
+        other.send(Mad.decode(asked.mad).response().encode(), hosts.to(0))
+        hosts.network.elapse(500_000)
+        assert hosts.counter("drops_client_full") == 1
+        assert len(hosts.got(asker)) == (1 if room else 2)
+        hosts.network.elapse(10 * MS)
+
+
+def test_an_agent_costs_its_host_what_may_wait_until_it_goes(hosts):
+    adapter = hosts.nodes[0].adapter
+    (number,) = adapter.hosts
+    before = adapter.resources.cost(number)
+    agent = hosts.agent()
+    waits_bytes = host_agents.MAX_PENDING * host_agents.PENDING_BYTES
+    assert adapter.resources.cost(number) - before > waits_bytes
+    agent.unregister()
+    assert adapter.resources.cost(number) == before
+
+
+def test_a_native_port_sends_to_no_lid_0():
+    hosts = Hosts("native")
+    with pytest.raises(DriverError) as refused:
+        hosts.agent().send(request().encode(), MadAddress(dlid=0))
+    assert refused.value.errno == errno.EINVAL
+    hosts.network.close()

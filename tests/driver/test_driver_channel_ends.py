@@ -2,12 +2,14 @@
 
 import errno
 import os
+import select
 
 import pytest
 from scripted_channel import ScriptedDriver
 
 from softhca.driver.channels import EmbeddedChannel
 from softhca.driver.connections import CM_DISCONNECTED, CmChannel, CmEntry
+from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.errors import DriverError
 from softhca.memory.host import HostMemory
 from softhca.queues import control_fields as control
@@ -113,3 +115,17 @@ def test_an_alternate_path_of_a_native_link_may_have_a_lid_alone():
     assert entry(alternate_own_lid=4).alternate is None
     assert entry(alternate_lid=3).alternate.lid == 3
     assert entry(alternate_gid_interface=9).alternate.gid == bytes(15) + b"\x09"
+
+
+def test_a_descriptor_takes_any_number_of_events_and_waits_for_nobody():
+    descriptor = EventDescriptor()
+    for _ in range(100_000):
+        descriptor.queued()
+    assert select.select([descriptor.fileno()], [], [], 0)[0]
+    descriptor.empty()
+    assert not select.select([descriptor.fileno()], [], [], 0)[0]
+    assert descriptor.blocking
+    os.set_blocking(descriptor.fileno(), False)
+    assert not descriptor.blocking
+    descriptor.close()
+    assert descriptor.blocking, "who waits is told of the end otherwise"

@@ -1,6 +1,7 @@
 """Commands and their replies: whose a reply is, how long it is waited for, and what a refusal says."""
 
 import errno
+import itertools
 import os
 
 import pytest
@@ -147,3 +148,15 @@ def test_a_ring_that_finds_no_memory_is_refused(driver):
 
 def test_fields_get_longer_names():
     assert prefixed("send_", {"entries": 1, "frames": 2}) == {"send_entries": 1, "send_frames": 2}
+
+
+def test_tags_begin_anew_where_they_would_not_fit(driver):
+    driver.session._tags = itertools.count((1 << 32) - 1)
+    assert [alloc(driver) for _ in range(3)] == [1, 2, 3]
+    assert [command.tag for command in driver.channel.asked] == [(1 << 32) - 1, 0, 1]
+
+
+def test_an_adapter_that_has_died_is_gone_and_lost(driver):
+    driver.channel.living = False
+    assert refused(alloc, driver).errno == errno.EIO
+    assert (driver.session.gone, driver.session.lost) == (True, True)

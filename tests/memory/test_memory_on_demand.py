@@ -15,6 +15,7 @@ from softhca.memory.on_demand import (
     IMPLICIT_BYTES,
     OnDemandRegion,
     can_copy,
+    check_range,
     register_on_demand,
     reregister_on_demand,
 )
@@ -259,3 +260,12 @@ def test_another_place_has_another_key_and_other_rights_void_what_was_resolved(w
         with fails(errno.EBUSY):
             reregister_on_demand(world.table, region, PD, ALL, place)
     assert read(region, 0x9000, 11) == b"second page"
+
+
+@pytest.mark.parametrize("name", ["va", "address"])
+def test_a_region_may_end_with_the_last_byte_of_all_and_not_behind_it(name):
+    place = {"va": 0, "address": 0, name: (1 << 64) - PAGE_BYTES}
+    check_range(**place, length=PAGE_BYTES)
+    for wrong in ({"length": PAGE_BYTES + 1}, {"length": 0}, {name: -1}):
+        with pytest.raises(OSError, match="no region of so many bytes"):
+            check_range(**{**place, "length": PAGE_BYTES, **wrong})

@@ -428,3 +428,36 @@ def test_who_reads_a_directory_wants_it_sealed():
             layout.map_sealed(fd, 8192, False)
     finally:
         os.close(fd)
+
+
+def test_an_arena_ends_with_its_last_byte():
+    arena = SharedArena(SLOT_BYTES)
+    for start, length, inside in (
+        (0, SLOT_BYTES, True), (0, SLOT_BYTES + 1, False), (SLOT_BYTES - 8, 8, True),
+        (SLOT_BYTES - 8, 9, False), (-1, 4, False),
+    ):  # fmt: skip
+        assert arena.holds(arena.base + start, length) is inside
+    arena.close()
+
+
+def test_a_range_is_shared_up_to_the_page_that_is_not():
+    arena = SharedArena(SLOT_BYTES)
+    arena.allocate(3)
+    assert arena.replace(1, 1) == 0
+    for place, length, shared in (
+        (0, PAGE_BYTES, True), (0, PAGE_BYTES + 1, False), (PAGE_BYTES, 1, False),
+        (2 * PAGE_BYTES - 1, 1, False), (2 * PAGE_BYTES, PAGE_BYTES, True),
+    ):  # fmt: skip
+        assert arena.shares(place, length) is shared
+    arena.settle(1, 1)
+    arena.close()
+
+
+def test_an_arena_gives_all_back_that_was_ever_used(monkeypatch):
+    arena, retired = SharedArena(SLOT_BYTES), []
+    first = arena.allocate(4)
+    arena.free(first, 4)
+    assert arena.allocate(1) == first
+    monkeypatch.setattr(arena._mapping, "retire", retired.append)
+    arena.close()
+    assert retired == [4]

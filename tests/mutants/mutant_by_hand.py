@@ -12,41 +12,64 @@ from mutant_edits import mutant as m
 BLOCKS = "mailbox/blocks.py"
 BOX = "mailbox/box.py"
 CHANNELS = "driver/channels.py"
+CLIENTS = "runtime/clients.py"
 CONNECTING = "driver/rdmacm/connecting.py"
 CONNECTIONS = "driver/connections.py"
 DATAGRAM_PROTOCOL = "sockets/datagram_protocol.py"
 DATAGRAM_STATE = "sockets/datagram_state.py"
+DESCRIPTORS = "driver/descriptors.py"
+DISPATCHER = "management/dispatcher.py"
 EVENTS = "driver/rdmacm/events.py"
+EVENT_CHANNELS = "runtime/event_channels.py"
+GROUPS = "driver/rdmacm/groups.py"
 HANDSHAKE = "queues/handshake.py"
+HOST_AGENTS = "adapter/host_agents.py"
 IDENTIFIER = "driver/rdmacm/identifier.py"
 INSTANCES = "management/cm/instances.py"
 JOURNAL = "mailbox/journal.py"
 LISTENING = "driver/rdmacm/listening.py"
 LOOP = "runtime/loop.py"
 MANAGER = "management/cm/manager.py"
+ON_DEMAND = "memory/on_demand.py"
 PENDING = "management/pending.py"
+PORTS = "driver/rdmacm/ports.py"
 PROTOCOL = "sockets/protocol.py"
+QUEUE_PAIRS = "driver/rdmacm/queue_pairs.py"
 REMOTE_READER = "mailbox/remote_reader.py"
 REQUESTS = "mailbox/requests.py"
 RESOLUTIONS = "management/cm/resolutions.py"
 RMPP = "management/rmpp.py"
+SAME_HOST = "runtime/same_host.py"
+SAME_HOST_PEERS = "runtime/same_host_peers.py"
+SAME_HOST_PORT = "runtime/same_host_port.py"
 SAME_HOST_RING = "runtime/same_host_ring.py"
+SESSION = "driver/session.py"
+SHARED_ARENA = "memory/shared_arena.py"
 TABLES = "management/cm/tables.py"
 TIMERS = "management/cm/timers.py"
 WIRING = "mailbox/wiring.py"
 BY_ADAPTER_CONNECTION_INSTANCES = "adapter/test_adapter_connection_instances.py"
+BY_ADAPTER_HOST_AGENTS = "adapter/test_adapter_host_agents.py"
 BY_DRIVER_CHANNEL_ENDS = "driver/test_driver_channel_ends.py"
 BY_DRIVER_RDMACM_EVENTS = "driver/test_driver_rdmacm_events.py"
 BY_DRIVER_RDMACM_LISTENING = "driver/test_driver_rdmacm_listening.py"
+BY_DRIVER_RDMACM_PORTS = "driver/test_driver_rdmacm_ports.py"
+BY_DRIVER_SESSION = "driver/test_driver_session.py"
 BY_MAILBOX_RULES = "mailbox/test_mailbox_rules.py"
 BY_MANAGEMENT_CM_ENDS = "management/test_management_cm_ends.py"
 BY_MANAGEMENT_CM_LIMITS = "management/test_management_cm_limits.py"
 BY_MANAGEMENT_CM_RESOLUTIONS = "management/test_management_cm_resolutions.py"
+BY_MANAGEMENT_DISPATCHER = "management/test_management_dispatcher.py"
 BY_MANAGEMENT_PENDING = "management/test_management_pending.py"
 BY_MANAGEMENT_RMPP = "management/test_management_rmpp.py"
+BY_MEMORY_ON_DEMAND = "memory/test_memory_on_demand.py"
 BY_QUEUES_HANDSHAKE = "queues/test_queues_handshake.py"
+BY_RUNTIME_CLIENTS_RULES = "runtime/test_runtime_clients_rules.py"
+BY_RUNTIME_EVENT_CHANNELS = "runtime/test_runtime_event_channels.py"
 BY_RUNTIME_LOOP_RULES = "runtime/test_runtime_loop_rules.py"
 BY_RUNTIME_SAME_HOST_RING = "runtime/test_runtime_same_host_ring.py"
+BY_RUNTIME_SAME_HOST_RULES = "runtime/test_runtime_same_host_rules.py"
+BY_SHARED_WITHDRAWAL = "memory/test_shared_withdrawal.py"
 BY_SOCKETS_DATAGRAM_STATE = "sockets/test_sockets_datagram_state.py"
 BY_SOCKETS_MEMORY_MANAGEMENT = "sockets/test_sockets_memory_management.py"
 
@@ -161,7 +184,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a peer tells a window that cannot be"), BY_SOCKETS_DATAGRAM_STATE),
     (m("hand-rc-accept-refused-state", CONNECTING, "            channel.reply(self._number, own, parameters.private_data)\n            owner.state = after", "            owner.state = after\n            channel.reply(self._number, own, parameters.private_data)",
        "a request that could not be accepted cannot be accepted again"), BY_DRIVER_RDMACM_LISTENING),
-    (m("hand-rc-accept-room-late", CONNECTING, "            _check_room(parameters.private_data, REPLY_BYTES)\n            own", "            own",
+    (m("hand-rc-accept-room-late", CONNECTING, "            _check_room(parameters.private_data, REPLY_BYTES)\n            queue_pair", "            queue_pair",
        "an acceptance with too many private data moves the queue pair before it is refused"), BY_DRIVER_RDMACM_LISTENING),
     (m("hand-rc-bounded-most", CONNECTING, "    if wanted > most:\n", "    if wanted >= most:\n",
        "a program cannot ask for all that its device can do"), BY_DRIVER_RDMACM_LISTENING),
@@ -185,5 +208,107 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "who waits at a device for a channel's events sleeps through its end"), BY_DRIVER_RDMACM_EVENTS),
     (m("hand-re-inherited-notices", EVENTS, "        self._make_locks()\n        self._notices.clear()\n", "        self._make_locks()\n",
        "a forked child is told its parent's events"), BY_DRIVER_RDMACM_EVENTS),
+    (m("hand-d-asked-again-evicts", DISPATCHER, "if key not in self._outstanding and len(self._outstanding)", "if len(self._outstanding)",
+       "who asks again where all places are taken loses another one's answer"), BY_MANAGEMENT_DISPATCHER),
+    (m("hand-d-asked-again-order", DISPATCHER, "        self._outstanding.move_to_end(key)\n", "",
+       "a request that was just asked again is the first to give way"), BY_MANAGEMENT_DISPATCHER),
+    (m("hand-h-pending-answered-undelivered", HOST_AGENTS, "        if not self._put(0, data, source):\n            return False\n        header = MadHeader.decode(data)\n        if header.method & RESPONSE:\n            self.flow.pending.answered(self, request_key(header))\n        return True", "        header = MadHeader.decode(data)\n        if header.method & RESPONSE:\n            self.flow.pending.answered(self, request_key(header))\n        return self._put(0, data, source)",
+       "a response that found no room is never asked for again"), BY_ADAPTER_HOST_AGENTS),
+    (m("hand-h-cost-without-pending", HOST_AGENTS, "cost_bytes = cost_of(layout, produces=True) + MAX_PENDING * PENDING_BYTES", "cost_bytes = cost_of(layout, produces=True)",
+       "a host has agents without end whose requests cost it nothing"), BY_ADAPTER_HOST_AGENTS),
+    (m("hand-h-dlid-native", HOST_AGENTS, "if not fields[\"dlid\"] if port.native else not fields[\"is_global\"]:", "if not port.native and not fields[\"is_global\"]:",
+       "a datagram to LID 0 leaves"), BY_ADAPTER_HOST_AGENTS),
+    (m("hand-dv-session-tag-wrap", SESSION, "tag = next(self._tags) & 0xFFFFFFFF", "tag = next(self._tags)",
+       "a program's 2^32nd command, and all behind it, fail"), BY_DRIVER_SESSION),
+    (m("hand-dv-session-gone-lost", SESSION, "            self.gone = self.lost = True\n", "            self.gone = True\n",
+       "who waits for a device learns nothing of an adapter that has died"), BY_DRIVER_SESSION),
+    (m("hand-dv-descriptor-one", DESCRIPTORS, "            while True:\n                self._program.recv(1, socket.MSG_DONTWAIT)", "            self._program.recv(1, socket.MSG_DONTWAIT)",
+       "a descriptor is ready though all events were taken"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-dv-descriptor-closed-blocking", DESCRIPTORS, "return fd < 0 or os.get_blocking(fd)", "return fd >= 0 and os.get_blocking(fd)",
+       "who waits at a descriptor that is closed gets EAGAIN"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-rp-keep-unbounded", PORTS, "            if len(self._unclaimed) < _MOST_UNCLAIMED:\n                self", "            if True:\n                self",
+       "events of numbers that nobody has fill the memory"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rp-keep-receiver", PORTS, "            self._receivers.pop(number, None)\n            if len", "            if len",
+       "an event for who is being made goes to who was there before"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rp-stop-last", PORTS, "                del self._takers[service_id]\n                self.end(number)", "                self.end(number)",
+       "who stops listening twice ends the next listener"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rp-register-unclaimed", PORTS, "            for event in self._unclaimed.pop(number, ()):\n                receiver(event)", "            for event in self._unclaimed.get(number, ()):\n                receiver(event)",
+       "an event that came early is told to each that registers"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rp-forget-unclaimed", PORTS, "            self._receivers.pop(number, None)\n            self._unclaimed.pop(number, None)", "            self._receivers.pop(number, None)",
+       "events of a connection that has ended are told to the next one of its number"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rq-rts-retry-end", QUEUE_PAIRS, "end = connection.own if connection.active and connection.own is not None else connection.peer", "end = connection.own if connection.own is not None else connection.peer",
+       "who was asked tries again as often as it would have asked for itself"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rq-error-datagram", QUEUE_PAIRS, "if queue_pair is not None and owner.connected:", "if queue_pair is not None:",
+       "the queue pair of a datagram identifier is flushed when its peer goes"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rq-ack-timeout", QUEUE_PAIRS, "connection.path.ack_timeout if owner.ack_timeout is None else owner.ack_timeout", "connection.path.ack_timeout",
+       "a time-out that the program has set counts for nothing"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-ri-ack-timeout", IDENTIFIER, "elif name == OPTION_ACK_TIMEOUT:\n                if not 0 <= value <= _MOST_ACK_TIMEOUT:", "elif name == OPTION_ACK_TIMEOUT:\n                if not 0 <= value <= _MOST_ACK_TIMEOUT + 1:",
+       "a time-out of 32 is sent as 0, for ever"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-ri-lost-any", IDENTIFIER, "if all(device.lost for device in self._attached):", "if any(device.lost for device in self._attached):",
+       "who listens everywhere is told of a removal by the first device that goes"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rg-join-failed", GROUPS, "        except BaseException:\n            self._joined.pop(group.gid, None)\n            raise\n", "        except BaseException:\n            raise\n",
+       "a group that could not be joined is joined for ever"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-rg-dead-device", GROUPS, "and queue_pair is not None and queue_pair.device.alive:", "and queue_pair is not None:",
+       "who leaves a group of a device that has gone is told an error"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-cl-sleeper-count-error", CLIENTS, "        if rang or (self.unused and not leading):\n            self.disarm_wakeup()\n            return False", "        if rang or (self.unused and not leading):\n            return False",
+       "who did not fall asleep counts as asleep for ever"), BY_RUNTIME_CLIENTS_RULES),
+    (m("hand-cl-flags-after-serve", CLIENTS, "        self._sleepers += 1\n        self._raise_flags()\n        self.dismiss_ended()\n        # behind the flags: whoever rang before they could be seen is served now\n        rang = self.loop.attached and self.loop.serve_hosts(now)\n", "        self._sleepers += 1\n        self.dismiss_ended()\n        rang = self.loop.attached and self.loop.serve_hosts(now)\n        self._raise_flags()\n",
+       "a client that rings between the last look and the flag wakes nobody"), BY_RUNTIME_CLIENTS_RULES),
+    (m("hand-cl-raise-any-stops", CLIENTS, "return any([each.raise_flag() for each in attached])", "return any(each.raise_flag() for each in attached)",
+       "of several clients the first one alone wakes the adapter"), BY_RUNTIME_CLIENTS_RULES),
+    (m("hand-cl-flags-lowered-early", CLIENTS, "        if not self._sleepers:\n            self._lower_flags()", "        self._lower_flags()",
+       "the second of two sleepers is woken by no client"), BY_RUNTIME_CLIENTS_RULES),
+    (m("hand-ec-order", EVENT_CHANNELS, "if self._pending or not self._send(kind, element):", "if not self._send(kind, element):",
+       "an event overtakes those that wait for room"), BY_RUNTIME_EVENT_CHANNELS),
+    (m("hand-sh-arms-stop-at-first", SAME_HOST, "return all([receiver.arm_wakeup() for receiver in self.receivers])", "return all(receiver.arm_wakeup() for receiver in self.receivers)",
+       "a neighbour behind one that has sent something wakes nobody"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-sleeper-count", SAME_HOST, "        if self._arm_rings():\n            return True\n        self.disarm_wakeup()\n        return False", "        if self._arm_rings():\n            return True\n        return False",
+       "who did not fall asleep beside neighbours counts as asleep"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-disarm-other-sleeper", SAME_HOST, "        if self._sleepers:\n            self._rearm_wakeup()\n        else:", "        if not self._sleepers:",
+       "the second of two sleepers is woken by no neighbour"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-uid", SAME_HOST, "return uid == os.geteuid() and (pid > 0 or not self.automatic)", "return (pid > 0 or not self.automatic)",
+       "memory is shared with another user's adapter"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-room-bound", SAME_HOST, "return len(self._by_descriptor) < 2 * MAX_PEERS", "return len(self._by_descriptor) <= 2 * MAX_PEERS",
+       "one neighbour more than there may be"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-process-reused", SAME_HOST, "            if peer.process.has_ended():  # else the descriptor was another's a moment ago\n                self._drop(peer)", "            self._drop(peer)",
+       "a neighbour is dropped for a descriptor that is another's now"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-messages-descriptors", SAME_HOST, "            finally:\n                messages.close_all(descriptors)", "            finally:\n                pass",
+       "descriptors that a neighbour passes unasked stay open"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-departing-inside", SAME_HOST, "for peer in [peer for peer in self._departing if not peer.is_inside()]:", "for peer in list(self._departing):",
+       "a reader is unmapped under a neighbour that is inside"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-departed-holds", SAME_HOST, "                self.sharing.directory.settle(peer.reader)\n", "",
+       "pages stay held for a neighbour that has gone"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-switching-dropped", SAME_HOST_PORT, "        if peer in self._switching:\n            self._switching.remove(peer)\n        peer.close()", "        peer.close()",
+       "packets go into the ring of a neighbour that has gone"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-drop-unchanged", SAME_HOST_PORT, "        if self.senders.pop(peer.path.gid, None) is not None:\n            self.changed()", "        self.senders.pop(peer.path.gid, None)",
+       "a port does not hear that a neighbour's ring has gone"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-admit-own-gid", SAME_HOST_PORT, "if len(gid) != 16 or self.same_host.is_own(gid):", "if len(gid) != 16:",
+       "a neighbour takes the own GID"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-retry-unbounded", SAME_HOST_PORT, "        if len(self._retry_ns) >= MAX_PEERS:\n            self._retry_ns.clear()\n", "",
+       "GIDs that nobody has fill the memory"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-retry-kept-after-contact", SAME_HOST_PORT, "        self._retry_ns.pop(gid, None)\n        self.changed()  # who connects here accepts, too", "        self.changed()  # who connects here accepts, too",
+       "who has just connected here is not asked back for a while"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-open-twice", SAME_HOST_PEERS, "len(descriptors) == 2 and not self.path.alive:", "len(descriptors) == 2:",
+       "a reader comes behind nothing that was asked"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-arena-number-again", SAME_HOST_PEERS, "                or number in self._arenas\n", "",
+       "a neighbour replaces an arena that is in use"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-arena-count", SAME_HOST_PEERS, "or len(self._arenas) >= MAX_ARENAS", "or len(self._arenas) > MAX_ARENAS",
+       "a neighbour gives more arenas than there are places"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-gone-still-mapped", SAME_HOST_PEERS, "            self.path.set_arena(number, 0, 0)\n", "",
+       "writes go to an arena that was unmapped"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-mapped-not-given-back", SAME_HOST_PEERS, "        except BaseException:\n            MAPPED.give(size)\n            raise\n", "        except BaseException:\n            raise\n",
+       "each arena that could not be mapped takes address space for ever"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-probe-own-pid", SAME_HOST_PEERS, "        if pid == os.getpid():\n            return 0\n", "",
+       "an adapter of this process is reached as another process"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-sh-probe-address", SAME_HOST_PEERS, "not 0 < address < 1 << 63 or", "not 0 < address or",
+       "an address of a neighbour's that no process has is read"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-ar-holds-end", SHARED_ARENA, "address + length <= self.base + self.size_bytes", "address < self.base + self.size_bytes",
+       "a registration that ends behind the arena is shared"), BY_SHARED_WITHDRAWAL),
+    (m("hand-ar-shares-last", SHARED_ARENA, "(place + length - 1) // PAGE_BYTES", "(place + length) // PAGE_BYTES",
+       "a range that ends before a private page counts as private"), BY_SHARED_WITHDRAWAL),
+    (m("hand-ar-used", SHARED_ARENA, "        self._used = max(self._used, first + pages)\n", "        self._used = first + pages\n",
+       "an arena that is closed keeps memory"), BY_SHARED_WITHDRAWAL),
+    (m("hand-od-range-end", ON_DEMAND, "+ length > 1 << 64:\n        raise OSError(\n            errno.EINVAL, f\"length", "+ length >= 1 << 64:\n        raise OSError(\n            errno.EINVAL, f\"length",
+       "a region may not end with the last byte of the address space"), BY_MEMORY_ON_DEMAND),
 )  # fmt: skip
 """Each with the tests that judge it."""

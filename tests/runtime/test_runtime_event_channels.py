@@ -149,3 +149,18 @@ def test_what_epoll_has_seen_of_a_former_descriptor_ends_no_channel(host):
     end.close()
     assert host.serve()
     assert descriptor not in host.all
+
+
+def test_what_happens_when_there_is_room_again_comes_behind_what_waits(host):
+    channel, end = host.open()
+    count = 0
+    while not channel._pending:
+        channel.post(EVENT_COMPLETION, count)
+        count += 1
+    channel.post(EVENT_COMPLETION, count)
+    found = heard(end)
+    channel.post(EVENT_COMPLETION, count + 1)
+    while host.serve():
+        found += heard(end)
+    assert found == [(EVENT_COMPLETION, element) for element in range(count + 2)]
+    end.close()
