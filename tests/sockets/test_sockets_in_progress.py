@@ -11,7 +11,8 @@ import os
 import select
 import socket as kernel
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -418,3 +419,47 @@ def test_registrations_follow_a_number() -> None:
         epoll.unregister(number)
         assert epoll.poll(0) == []
     behind.close()
+
+
+class Fleeting:
+    """An attribute that another thread takes away right behind the first look."""
+
+    def __init__(self, there: object) -> None:
+        self._values = [there]
+
+    def __get__(self, one: object, kind: type) -> object:
+        return self._values.pop() if self._values else None
+
+    def __set__(self, one: object, value: object) -> None:
+        self._values.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("_upgrade", lambda one: one.setblocking(True)),
+        ("_upgrade", lambda one: one.settimeout(1)),
+        ("_by_cm", lambda one: one.getsockname()),
+    ],
+)
+def test_what_is_there_no_more_is_looked_for_once(
+    name: str, calls: Callable[[sockets.socket], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[object] = []
+
+    class There(InProgress):
+        tcp = SimpleNamespace(getsockname=lambda: heard.append("asked"))
+
+        def __init__(self) -> None:
+            pass
+
+        def wait(self) -> None:
+            heard.append("asked")
+
+    with sockets.socket() as one:
+        one.setblocking(False)
+        with monkeypatch.context() as patch:
+            looked_at = {"__slots__": (), name: Fleeting(There())}
+            patch.setattr(one, "__class__", type("Once", (sockets.socket,), looked_at))
+            calls(one)
+        assert heard == ["asked"]

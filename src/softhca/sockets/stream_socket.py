@@ -79,8 +79,9 @@ class socket(DatagramSocket):
         if upgrade is not None and number >= 0:
             upgrade.poll()
         elif self._listener is not None and _reads_descriptors():
-            self._listener.leave()
-            self._listener, self._alone = None, True
+            listener, self._listener, self._alone = self._listener, None, True
+            if listener is not None:
+                listener.leave()
         return number
 
     def _may_upgrade(self) -> bool:
@@ -263,8 +264,9 @@ class socket(DatagramSocket):
 
     def accept(self) -> tuple[socket, Any]:
         """The next connection, by RDMA where its peer has asked so."""
-        if self._by_cm is not None:
-            return self._accept_by_cm(self._by_cm)
+        served = self._by_cm  # once, as below: another thread may close this one
+        if served is not None:
+            return self._accept_by_cm(served)
         if self._listener is None and not self._alone and self._may_upgrade():
             self._listener, self._alone = listening.serving(self), True
             if self._listener is None:
@@ -274,8 +276,9 @@ class socket(DatagramSocket):
         made.settings = self.settings
         if kernel.getdefaulttimeout() is None and self.gettimeout():
             made.setblocking(True)
-        if self._listener is not None:
-            stream = self._listener.claim(mapped(address[0]), address[1])
+        listener = self._listener
+        if listener is not None:
+            stream = listener.claim(mapped(address[0]), address[1])
             if stream is not None:
                 try:
                     made._adopt(stream)
@@ -504,8 +507,9 @@ class socket(DatagramSocket):
         one = self._by_cm or self._beside()
         if one is not None:
             one.tcp.setsockopt(*arguments)
-            if self._upgrade is not None:
-                self._upgrade.set_options()
+            upgrade = self._upgrade
+            if upgrade is not None:
+                upgrade.set_options()
             return
         super().setsockopt(*arguments)
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_RCVBUF) and isinstance(arguments[2], int):
@@ -527,8 +531,9 @@ class socket(DatagramSocket):
 
     def getsockname(self) -> Any:
         """This side's TCP address."""
-        if self._by_cm is not None:
-            return self._by_cm.tcp.getsockname()
+        served = self._by_cm
+        if served is not None:
+            return served.tcp.getsockname()
         one = self._beside()
         return super().getsockname() if one is None else one.own_name
 
@@ -545,8 +550,9 @@ class socket(DatagramSocket):
             self._await_connection()
 
     def _await_connection(self) -> None:
-        if isinstance(self._upgrade, InProgress):
-            self._upgrade.wait()
+        upgrade = self._upgrade  # once: it is another one when the connection is there
+        if isinstance(upgrade, InProgress):
+            upgrade.wait()
 
     # the end
 
