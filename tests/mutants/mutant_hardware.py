@@ -16,6 +16,8 @@ BY_RECEIVING = "hardware/test_hardware_microcode_receive.py"
 BY_TIMER = "hardware/test_hardware_retry_timer.py"
 BY_SCHEDULING = "hardware/test_hardware_scheduling.py"
 BY_LISTS = "hardware/test_hardware_scheduler_lists.py"
+YOSYS = "hardware/yosys.py"
+BY_YOSYS = "hardware/test_hardware_yosys.py"
 
 HARDWARE: tuple[tuple[Mutant, str], ...] = (
     (m("gates-try-once-more", SENDS, ".set    MOST_TRIES, 8", ".set    MOST_TRIES, 9",
@@ -140,5 +142,15 @@ HARDWARE: tuple[tuple[Mutant, str], ...] = (
        "a low level waits for ever"), BY_SCHEDULING),
     (m("gates-scheduler-always-the-same-low", SCHEDULER, "Mux(rotates, Mux(below != 0, _top(m, below, \"below\"), _top(m, lower, \"lower\")), highest)", "Mux(rotates, _top(m, lower, \"lower\"), highest)",
        "of the low levels only the highest has turns"), BY_SCHEDULING),
+    (m("yosys-always-succeeds", YOSYS, "            if ended.code:\n                failures.append(\"\")\n", "            pass\n",
+       "what yosys refuses is taken for sound"), BY_YOSYS),
+    (m("yosys-traps-unseen", YOSYS, "failures += str(error).splitlines()", "pass",
+       "a yosys that breaks down has succeeded"), BY_YOSYS),
+    (m("yosys-translated-each-time", YOSYS, "        try:\n            return wasmtime.Module.deserialize_file(engine, str(kept))\n", "        try:\n            raise wasmtime.WasmtimeError(\"\")\n",
+       "each process takes a minute for it"), BY_YOSYS),
+    (m("yosys-trusts-what-is-kept", YOSYS, "except wasmtime.WasmtimeError:  # there", "except FileNotFoundError:  # there",
+       "a translation for another processor is never made again"), BY_YOSYS),
+    (m("yosys-needs-a-home", YOSYS, "    except OSError:\n", "    except FileNotFoundError:\n",
+       "a user without a folder of their own has no yosys"), BY_YOSYS),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from amaranth.back import verilog
+from amaranth.back import rtlil
 
 from softhca.hardware.vectors import Port, Recording
+from softhca.hardware.yosys import AMARANTH, run_yosys
 
+_WRITE = "proc -nomux -norom\nmemory_collect\nwrite_verilog -norename design.v\n"
+"""As amaranth's own converter does it, which starts a process for each design."""
 _KICK = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+ ) = 0;$", re.MULTILINE)
 
 
@@ -22,7 +25,9 @@ def export(design: Any, name: str) -> str:
     with ``-g2012``) it always does: blocks that nothing else wakes then leave their outputs unknown.  So the
     value comes here when all blocks listen.
     """
-    text = str(verilog.convert(design, name=name, emit_src=False))
+    rtl = rtlil.convert(design, name=name, emit_src=False)
+    script = f"read_rtlil <<rtlil\n{rtl}\nrtlil\n{_WRITE}"
+    (text,) = run_yosys("", script, "design.v", package=AMARANTH)
     return _KICK.sub(r"  reg \1;\n  initial #0 \1 = 0;", text)
 
 
