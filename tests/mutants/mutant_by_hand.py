@@ -33,6 +33,7 @@ MANAGER = "management/cm/manager.py"
 ON_DEMAND = "memory/on_demand.py"
 PENDING = "management/pending.py"
 PORTS = "driver/rdmacm/ports.py"
+PROCESS = "runtime/process.py"
 PROTOCOL = "sockets/protocol.py"
 QUEUE_PAIRS = "driver/rdmacm/queue_pairs.py"
 REMOTE_READER = "mailbox/remote_reader.py"
@@ -45,6 +46,7 @@ SAME_HOST_PORT = "runtime/same_host_port.py"
 SAME_HOST_RING = "runtime/same_host_ring.py"
 SESSION = "driver/session.py"
 SHARED_ARENA = "memory/shared_arena.py"
+STREAM = "sockets/stream.py"
 TABLES = "management/cm/tables.py"
 TIMERS = "management/cm/timers.py"
 WIRING = "mailbox/wiring.py"
@@ -67,11 +69,13 @@ BY_QUEUES_HANDSHAKE = "queues/test_queues_handshake.py"
 BY_RUNTIME_CLIENTS_RULES = "runtime/test_runtime_clients_rules.py"
 BY_RUNTIME_EVENT_CHANNELS = "runtime/test_runtime_event_channels.py"
 BY_RUNTIME_LOOP_RULES = "runtime/test_runtime_loop_rules.py"
+BY_RUNTIME_PROCESS_RULES = "runtime/test_runtime_process_rules.py"
 BY_RUNTIME_SAME_HOST_RING = "runtime/test_runtime_same_host_ring.py"
 BY_RUNTIME_SAME_HOST_RULES = "runtime/test_runtime_same_host_rules.py"
 BY_SHARED_WITHDRAWAL = "memory/test_shared_withdrawal.py"
 BY_SOCKETS_DATAGRAM_STATE = "sockets/test_sockets_datagram_state.py"
 BY_SOCKETS_MEMORY_MANAGEMENT = "sockets/test_sockets_memory_management.py"
+BY_SOCKETS_STREAM_RULES = "sockets/test_sockets_stream_rules.py"
 
 BY_HAND: tuple[tuple[Mutant, str], ...] = (
     (m("hand-mb-tickets-one-more", BOX, "if len(self._tickets) >= MAX_TICKETS:", "if len(self._tickets) > MAX_TICKETS:",
@@ -310,5 +314,49 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "an arena that is closed keeps memory"), BY_SHARED_WITHDRAWAL),
     (m("hand-od-range-end", ON_DEMAND, "+ length > 1 << 64:\n        raise OSError(\n            errno.EINVAL, f\"length", "+ length >= 1 << 64:\n        raise OSError(\n            errno.EINVAL, f\"length",
        "a region may not end with the last byte of the address space"), BY_MEMORY_ON_DEMAND),
+    (m("hand-sk-news-cleared-late", STREAM, "                self._news = False\n                if self._closed or self._state is None:\n                    continue\n                self._arm()\n                self._pump()\n", "                if self._closed or self._state is None:\n                    self._news = False\n                    continue\n                self._arm()\n                self._pump()\n                self._news = False\n",
+       "an event that comes while another one is answered is lost"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-arm-after-pump", STREAM, "                self._arm()\n                self._pump()\n                if self._goodbye:", "                self._pump()\n                self._arm()\n                if self._goodbye:",
+       "what arrives between the last look and the request for an event is not told"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-owed-one-less", STREAM, "while self._owed >= _OWED and not self.error:", "while self._owed > _OWED and not self.error:",
+       "a receive more is open than may be before they are posted anew"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-fail-twice-parts", STREAM, "        if not self.error:\n            self.error = code", "        if True:\n            self.error = code",
+       "a later failure changes why a connection has ended"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-fail-waiters", STREAM, "            self._changed()\n            self._driver.wake_waiters()\n            HUB.soon(self._part)", "            self._changed()\n            HUB.soon(self._part)",
+       "who waits in a stream that fails sleeps on"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-forged-no-reset", STREAM, "        self._send_reset()\n        self._fail(errno.ECONNRESET)", "        self._fail(errno.ECONNRESET)",
+       "a peer that says what cannot be is not told that the connection is over"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-credit-reserved", STREAM, "len(self.sender.inflight) >= MESSAGES - 1:", "len(self.sender.inflight) >= MESSAGES:",
+       "credit takes the place that is kept for the end"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-end-without-deaf", STREAM, "if self._state is None or not self._state.finished or not self._state.deaf:", "if self._state is None or not self._state.finished:",
+       "a peer that dies behind its FIN has closed, it seems"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-peer-gone-no-pump", STREAM, "            self._pump()\n            self._judge_end()", "            self._judge_end()",
+       "a close that stands in the queue when the peer goes is a reset"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-probe-beside", STREAM, "not (self.error or self._closed or self.sender.unanswered):", "not (self.error or self._closed):",
+       "a peer that owes an answer already is asked again and again"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-reset-data-lost", STREAM, "if self.error and not (state.finished and not state.was_reset):", "if self.error:",
+       "an end that was said becomes an error when the connection goes"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-shutdown-twice", STREAM, "if writing and not state.said_fin:", "if writing:",
+       "who shuts down twice says two ends"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-lost-once", STREAM, "            self._lost = True\n            return view.nbytes, False", "            return view.nbytes, False",
+       "all that is sent to a peer that has closed is lost, and no error tells"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-writable-deaf", STREAM, "        if state.said_fin or state.deaf:\n            return True\n        staging", "        if state.said_fin:\n            return True\n        staging",
+       "who waits until it may send to a peer that has closed waits for ever"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-sleeper-not-armed", STREAM, "            self._sleeping += change\n            if change > 0:\n                self._arm()", "            self._sleeping += change",
+       "who falls asleep in a receive is woken by solicited messages alone"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-pr-flag-cas-swapped", PROCESS, "if atomic_cas64(self._flag_address, 1, 0):", "if atomic_cas64(self._flag_address, 0, 1):",
+       "an adapter process that is awake is woken by every second doorbell"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-pr-descriptor-count", PROCESS, "        if len(passed) != 1:\n            messages.close_all(passed)\n            raise OSError(errno.EPROTO, \"the adapter process passed no memory\")\n", "",
+       "descriptors that an adapter passes beside a memory stay open"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-pr-leader-drains-dead", PROCESS, "            self._wake_event.drain()\n            if self.check_alive():", "            if self.check_alive():",
+       "threads that wait turn in a circle once one was woken"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-pr-leaving-descriptors-stay", PROCESS, "            if self._leaving:\n                self._close_descriptors()\n\n    def _notify", "\n    def _notify",
+       "each device that is closed while a thread waits costs its descriptors"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-pr-detach-watched", PROCESS, "        fork.unwatch(self)\n        others", "        others",
+       "channels that were left are kept for ever"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-pr-progress-worked-flag", PROCESS, "            self._kicked = False\n            if self.liveness", "            if self.liveness",
+       "a program that has kicked once never naps again"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-pr-wait-until-late", PROCESS, "            if until_ns is not None and now_ns() >= until_ns:\n                return ready()", "            if until_ns is not None and now_ns() >= until_ns:\n                return False",
+       "what comes with the end of a wait is told as a time-out"), BY_RUNTIME_PROCESS_RULES),
 )  # fmt: skip
 """Each with the tests that judge it."""

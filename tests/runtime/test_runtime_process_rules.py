@@ -1,0 +1,129 @@
+"""The host's end of an adapter process, step by step: kicks, naps, who leads a wait, what it is passed."""
+
+import array
+import errno
+import select
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.machine.primitives import address_of
+from softhca.runtime import messages, process
+from softhca.runtime.process import ProcessChannel
+from softhca.runtime.wake_event import WakeEvent
+
+
+class Channel(ProcessChannel):
+    """Without an adapter process: ``flag`` is its sleep flag, ``noted`` what it would be told."""
+
+    def __init__(self):
+        self.noted = []
+        self.flag = array.array("Q", [0])
+        self._flag_address = address_of(self.flag)
+        self._control, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._wakes, self.wakes = socket.socketpair()
+        self._wake_socket = SimpleNamespace(
+            fileno=self._wakes.fileno, drain=lambda: self.noted.append("drained"),
+            wake=lambda: self.noted.append("woken"), shut=lambda: None, close=self._wakes.close,
+        )  # fmt: skip
+        self._wake_event = WakeEvent()
+        self._back_off = SimpleNamespace(worked=lambda now: self.noted.append("worked"), missed=lambda now: 0)
+        self._alive, self._kicked, self._leaving, self._polls, self._changes = True, False, False, 0, 0
+        self._leader_lock, self._changed = threading.Lock(), threading.Condition()
+
+    def check_alive(self):
+        return self._alive
+
+    def end(self):
+        for each in (self._control, self.theirs, self._wakes, self.wakes, self._wake_event):
+            each.close()
+
+
+@pytest.fixture
+def channel():
+    made = Channel()
+    yield made
+    made.end()
+
+
+def readable(descriptor):
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def test_a_kick_wakes_an_adapter_that_sleeps_once(channel):
+    channel.kick()
+    assert (channel.noted, channel.flag[0]) == ([], 0)
+    channel.flag[0] = 1
+    for _ in range(2):
+        channel.kick()
+    assert (channel.noted, channel.flag[0]) == (["woken"], 0)
+
+
+def test_a_kick_is_a_reason_to_look_again_and_no_more_than_one(channel):
+    channel.kick()
+    for _ in range(3):
+        channel.progress()
+    assert channel.noted == ["worked"]
+
+
+def lead(channel, known=None):
+    assert channel._leader_lock.acquire(blocking=False)
+    channel._wait_leading(channel._changes if known is None else known, 0.0)
+    assert not channel._leader_lock.locked()
+
+
+def test_who_leads_takes_the_news_away_and_counts_it(channel):
+    channel.wake_waiters()
+    known = channel._changes
+    lead(channel)
+    assert not readable(channel._wake_event.fileno())
+    assert (channel._changes, channel.noted) == (known + 1, ["drained"])
+
+
+def test_a_leader_of_a_dead_adapter_takes_its_own_news_away_alone(channel):
+    channel.wake_waiters()
+    channel._alive = False
+    lead(channel)
+    assert not readable(channel._wake_event.fileno())
+    assert channel.noted == []
+
+
+def test_the_last_leader_closes_what_it_has_polled(channel):
+    channel._leaving = True
+    lead(channel)
+    assert (channel._wake_event.fileno(), channel._wakes.fileno()) == (-1, -1)
+
+
+def test_what_comes_with_the_end_of_a_wait_has_come(channel, monkeypatch):
+    asked = []
+
+    def ready():
+        asked.append(True)
+        return len(asked) > 2  # not before the wait, and not as it begins
+
+    monkeypatch.setattr(channel, "_spin", lambda ready: ready())
+    assert channel.wait(ready, 0.0)
+
+
+@pytest.mark.parametrize("passed", [[], [41, 42]])
+def test_an_adapter_passes_one_memory_or_none_is_taken(channel, monkeypatch, passed):
+    closed = []
+    monkeypatch.setattr(messages, "close_all", closed.extend)
+    monkeypatch.setattr(channel, "_ask", lambda message, values=None, descriptors=(): ({"length": 8}, passed))
+    with pytest.raises(OSError, match="passed no memory") as refused:
+        channel.take_memory(1)
+    assert (refused.value.errno, closed) == (errno.EPROTO, passed)
+
+
+def test_who_has_left_is_not_looked_for_at_a_fork(channel, monkeypatch):
+    noted = []
+    monkeypatch.setattr(process.fork, "unwatch", noted.append)
+    monkeypatch.setattr(channel, "_request_detach", lambda control: 0)
+    channel._process = SimpleNamespace(release=lambda control, others: noted.append("released"))
+    control = channel._control
+    for _ in range(2):
+        channel.detach()
+    assert noted == [channel, "released"]
+    channel._control = control
