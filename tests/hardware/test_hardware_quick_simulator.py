@@ -47,6 +47,18 @@ def test_every_port_of_every_clock_is_the_same(name, monkeypatch):
     assert found == wanted
 
 
+def test_the_same_design_is_compiled_once():
+    """And each simulation has states of its own."""
+    first = quick.quick_simulator(build("work_scheduler"))
+    before = quick._compiled.cache_info()
+    second = quick.quick_simulator(build("work_scheduler"))
+    after = quick._compiled.cache_info()
+    assert after.misses == before.misses
+    assert after.hits > before.hits
+    assert not set(map(id, first._engine._state.slots)) & set(map(id, second._engine._state.slots))
+    assert _pyrtl.compile is compile
+
+
 def test_what_amaranth_writes_is_what_is_made_quick(monkeypatch):
     """No call goes without a look, and no state is searched for in a list."""
     made = []

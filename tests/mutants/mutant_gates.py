@@ -230,6 +230,8 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "words lie over one another"), "hardware/test_hardware_cli_messages.py"),
     (m("gates-quick-simulator-compares-what-was", "hardware/quick_simulator.py", "if next_{number} != slots[{number}].next:", "if next_{number} != slots[{number}].curr:",
        "what changes and changes back in one step stays changed"), "hardware/test_hardware_quick_simulator.py"),
+    (m("gates-quick-simulator-compiles-again", "hardware/quick_simulator.py", ', "compile": _compiled}', "}",
+       "each simulation of the same design compiles its functions anew"), "hardware/test_hardware_quick_simulator.py"),
     (m("gates-quick-simulator-for-all", "hardware/quick_simulator.py", "            setattr(_pyrtl, name, value)\n\n\ndef quick_simulator", "            pass\n\n\ndef quick_simulator",
        "Amaranth's own simulator is another one from then on"), "hardware/test_hardware_quick_simulator.py"),
     (m("gates-quick-simulator-any-edge", "hardware/quick_simulator.py", "self.due.update(self.edges.get(value, ()))", "self.due.update(*self.edges.values())",
