@@ -32,6 +32,12 @@ static uint64_t drawn(uint64_t sides)
     return dice % sides;
 }
 
+/* One of the inputs, and rather one of the first: those that were written by hand. */
+static const struct input *chosen(void)
+{
+    return &inputs[drawn(1 + drawn(1 + drawn(input_count)))];
+}
+
 static int run(const struct input *input)
 {
     if (ftruncate(kept, 0) || pwrite(kept, input->data, input->bytes, 0) != (ssize_t)input->bytes)
@@ -80,7 +86,7 @@ static void change(struct input *input)
     case 2: input->data[at] = (unsigned char[]){0, 1, 0x7f, 0x80, 0xff}[drawn(5)]; break;
     case 3: input->data[at] += (unsigned char)(drawn(2) ? 1 : -1); break;
     case 4: erase(input, at, 1 + drawn(16)); break;
-    case 5: insert(input, at, &inputs[drawn(input_count)]); break;
+    case 5: insert(input, at, chosen()); break;
     }
 }
 
@@ -102,7 +108,7 @@ int main(int count, char **words)
         clock_gettime(CLOCK_MONOTONIC, &now);
         if (now.tv_sec >= end.tv_sec)
             break;
-        input = inputs[drawn(input_count)];
+        input = *chosen();
         for (uint64_t i = 1 + drawn(MOST_CHANGES); i > 0; i--)
             change(&input);
         if (run(&input))
