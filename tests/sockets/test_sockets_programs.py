@@ -9,6 +9,7 @@ import gc
 import os
 import select
 import socket as kernel
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +18,9 @@ from machine_speed import limit_s
 from softhca import sockets
 from softhca.sockets.stream_sending import Sender
 from softhca.sockets.work_requests import TAKEN
+
+SYN_SENT = bytes([2])
+"""The first byte of TCP_INFO: the state."""
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
@@ -169,18 +173,25 @@ def test_sockets_of_asyncio_s_own_loops_go_by_rdma(
 
 
 def test_a_full_backlog_is_tried_again() -> None:
-    """A loop that connects to itself more often at once than it listens for."""
-    with sockets.create_server(("127.0.0.1", 0), backlog=0) as server, contextlib.ExitStack() as opened:
-        clients = [opened.enter_context(sockets.socket()) for _ in range(3)]
-        for client in clients:
-            client.setblocking(False)
-            assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
+    """TCP's first packet finds no room, and goes again, while the stream waits."""
+    with (
+        sockets.create_server(("127.0.0.1", 0), backlog=0) as server,
+        kernel.create_connection(server.getsockname()),
+        sockets.socket() as client,
+    ):
+        assert select.select([server], [], [], limit_s(20))[0]  # one waits, and there is room for no more
+        client.settings = sockets.Settings(connect_s=limit_s(20))
+        client.setblocking(False)
+        assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
+        made = client._upgrade
+        limit = time.monotonic() + limit_s(20)
+        while made.tcp.getsockopt(kernel.IPPROTO_TCP, kernel.TCP_INFO, 1) != SYN_SENT:
+            assert time.monotonic() < limit
         server.settimeout(limit_s(20))
-        for _ in clients:
-            accepted = opened.enter_context(server.accept()[0])
+        server.accept()[0].close()
+        with server.accept()[0] as accepted:
             assert accepted.stream is not None
             accepted.sendall(b"hello")
-        for client in clients:
             client.settimeout(limit_s(20))
             assert client.recv(100) == b"hello"
 
