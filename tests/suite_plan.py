@@ -34,8 +34,8 @@ class Once:
 
 ONCE = (
     Once(
-        "They read reports, documents and the scripts of builds; what blocks of documents and figures call,"
-        " the examples and the packages' own tests call.",
+        "They read reports, documents and the scripts of builds; what blocks of documents, benchmarks and"
+        " figures call, the examples and the packages' own tests call.",
         (
             "bare/test_bare_plan.py",
             "benchmarks/test_benchmarks_first_minute.py",
@@ -44,11 +44,18 @@ ONCE = (
             "benchmarks/test_benchmarks_report.py",
             "benchmarks/test_benchmarks_sockets.py",
             "docs/test_docs_blocks.py",
+            "sockets/test_sockets_benchmark.py",
             "test_compiler_copy.py",
             "test_environment.py",
             "testing/test_testing_imports.py",
         ),
-        ("adapter/test_adapter_rd.py", "verbs/test_verbs_examples.py"),
+        (
+            "adapter/test_adapter_rd.py",
+            "sockets/test_sockets_datagrams.py",
+            "sockets/test_sockets_faults.py",
+            "sockets/test_sockets_stream.py",
+            "verbs/test_verbs_examples.py",
+        ),
     ),
     Once(
         "Most of what runs is simulation of gates; the other side is a packet made beforehand, a plain table"
