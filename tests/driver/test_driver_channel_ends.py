@@ -94,8 +94,10 @@ def test_a_channel_of_connections_whose_end_is_refused_goes_on(driver):
     with pytest.raises(DriverError):
         channel.close()
     assert channel.receive(timeout_s=0) is None
+    assert driver.events._connections == {5: channel}
     driver.channel.answer = lambda command: {}
     channel.close()
+    assert driver.events._connections == {}
 
 
 def entry(**fields):

@@ -10,6 +10,7 @@ from softhca.driver.connections import CM_DISCONNECTED, CmEvent, CmPath, CmQueue
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import ports, queue_pairs, states
 from softhca.driver.rdmacm.addresses import SocketAddress
+from softhca.driver.rdmacm.events import ADDR_RESOLVED, EventChannel
 from softhca.driver.rdmacm.groups import Groups
 from softhca.driver.rdmacm.identifier import OPTION_ACK_TIMEOUT, Identifier
 from softhca.driver.rdmacm.ports import CmPort
@@ -166,3 +167,14 @@ def test_a_group_that_could_not_be_joined_can_be_joined_and_left_again():
     assert len(device.attached) == 1, "there is nobody to ask"
     with pytest.raises(DriverError, match="has not been joined"):
         groups.leave(group)
+
+
+def test_a_closed_identifier_has_no_events():
+    channel = EventChannel()
+    owner, other = Identifier(channel), Identifier(channel)
+    for identifier in (owner, other):
+        identifier.queue_event(ADDR_RESOLVED)
+    owner.close()
+    assert [channel.next_event(0).identifier, channel.next_event(0)] == [other, None]
+    other.close()
+    channel.close()

@@ -28,6 +28,7 @@ IDENTIFIER = "driver/rdmacm/identifier.py"
 INSTANCES = "management/cm/instances.py"
 JOURNAL = "mailbox/journal.py"
 LISTENING = "driver/rdmacm/listening.py"
+LIVENESS = "sockets/liveness.py"
 LOOP = "runtime/loop.py"
 MANAGER = "management/cm/manager.py"
 ON_DEMAND = "memory/on_demand.py"
@@ -47,6 +48,8 @@ SAME_HOST_RING = "runtime/same_host_ring.py"
 SESSION = "driver/session.py"
 SHARED_ARENA = "memory/shared_arena.py"
 STREAM = "sockets/stream.py"
+STREAM_RECEIVING = "sockets/stream_receiving.py"
+STREAM_SENDING = "sockets/stream_sending.py"
 TABLES = "management/cm/tables.py"
 TIMERS = "management/cm/timers.py"
 WIRING = "mailbox/wiring.py"
@@ -75,6 +78,8 @@ BY_RUNTIME_SAME_HOST_RULES = "runtime/test_runtime_same_host_rules.py"
 BY_SHARED_WITHDRAWAL = "memory/test_shared_withdrawal.py"
 BY_SOCKETS_DATAGRAM_STATE = "sockets/test_sockets_datagram_state.py"
 BY_SOCKETS_MEMORY_MANAGEMENT = "sockets/test_sockets_memory_management.py"
+BY_SOCKETS_RECEIVING_RULES = "sockets/test_sockets_receiving_rules.py"
+BY_SOCKETS_SENDING_RULES = "sockets/test_sockets_sending_rules.py"
 BY_SOCKETS_STREAM_RULES = "sockets/test_sockets_stream_rules.py"
 
 BY_HAND: tuple[tuple[Mutant, str], ...] = (
@@ -358,5 +363,35 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a program that has kicked once never naps again"), BY_RUNTIME_PROCESS_RULES),
     (m("hand-pr-wait-until-late", PROCESS, "            if until_ns is not None and now_ns() >= until_ns:\n                return ready()", "            if until_ns is not None and now_ns() >= until_ns:\n                return False",
        "what comes with the end of a wait is told as a time-out"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-sk-close-error-kept", STREAM, "self.error = self.error or errno.EBADF", "self.error = errno.EBADF",
+       "a stream that is closed forgets why it had ended"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-wait-taken-after-error", STREAM, "        if last[0] and self.error and self.sender.taken < last[0]:\n            raise failure(self.error)\n", "",
+       "bytes that never left count as sent"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-abandon-missed", STREAM, "        self._missed = False  # whoever waited is a thread of the parent\n", "",
+       "a forked child wakes its parent's threads"), BY_SOCKETS_STREAM_RULES),
+    (m("hand-sk-retire-taken", STREAM_SENDING, "        self.taken = max(self.taken, self.retired)", "        self.taken = self.retired",
+       "memory that was taken counts as in use again"), BY_SOCKETS_SENDING_RULES),
+    (m("hand-sk-staging-head-back", STREAM_SENDING, "            if staged > staging.head:\n                staging.head = staged", "            staging.head = staged",
+       "a message without a copy frees no memory, and takes some back"), BY_SOCKETS_SENDING_RULES),
+    (m("hand-sk-full-reserved", STREAM_SENDING, "        if len(self.inflight) >= MESSAGES - RESERVED:\n            return 0, False", "        if len(self.inflight) >= MESSAGES:\n            return 0, False",
+       "data take the places that are kept for credit and the end"), BY_SOCKETS_SENDING_RULES),
+    (m("hand-sk-signal-each", STREAM_SENDING, "            self.number + 1 - self._signaled >= SIGNAL_EACH\n", "            self.number - self._signaled > 4 * SIGNAL_EACH\n",
+       "a completion is asked for a quarter as often as room needs it"), BY_SOCKETS_SENDING_RULES),
+    (m("hand-sk-let-go-early", STREAM_SENDING, "            if number > self.taken:\n                break\n", "",
+       "memory is let go of before it was taken"), BY_SOCKETS_SENDING_RULES),
+    (m("hand-sh-gone-arena-untold", SAME_HOST, "        for peer in self._admitted():\n            peer.send({\"gone\": number})", "        pass",
+       "neighbours go on with an arena that is gone"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-dv-cm-close-router", CONNECTIONS, "        self._driver.events.remove_connections(self)\n        self._ring.free()", "        self._ring.free()",
+       "each channel of connections that is closed is kept for ever"), BY_DRIVER_CHANNEL_ENDS),
+    (m("hand-ri-close-events", IDENTIFIER, "            self.channel.withdraw(self)\n", "",
+       "a program is told events of an identifier that it has closed"), BY_DRIVER_RDMACM_PORTS),
+    (m("hand-sk-retire-equal", STREAM_SENDING, "while inflight and inflight[0][0] <= number:", "while inflight and inflight[0][0] < number:",
+       "the message that a completion is of counts as under way"), BY_SOCKETS_SENDING_RULES),
+    (m("hand-sk-peek-takes", STREAM_RECEIVING, "        if not peek:\n            self.copied_bytes += length\n            own.take(length)\n        return parts[0]", "        self.copied_bytes += length\n        own.take(length)\n        return parts[0]",
+       "a look takes what it shows"), BY_SOCKETS_RECEIVING_RULES),
+    (m("hand-sk-reclaim-mapped", STREAM_RECEIVING, "            self._mapped.pop(position, None)\n", "",
+       "what was given back is undone once more as the stream ends"), BY_SOCKETS_RECEIVING_RULES),
+    (m("hand-lv-asked-late", LIVENESS, "                found._asked = False  # first: who finds no room from here on says so again\n                if found._ask(not found._stream.writable):\n                    found.stalled()", "                if found._ask(not found._stream.writable):\n                    found._asked = False\n                    found.stalled()",
+       "who once found room again never has its peer asked any more"), BY_SOCKETS_RECEIVING_RULES),
 )  # fmt: skip
 """Each with the tests that judge it."""

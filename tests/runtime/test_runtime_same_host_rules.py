@@ -15,7 +15,7 @@ from softhca.memory.shared_path import MAX_ARENAS
 from softhca.runtime import messages, same_host_peers, same_host_port
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import MAPPED
-from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, OutboundPeer
+from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, InboundPeer, OutboundPeer
 from softhca.runtime.same_host_port import MAX_PEERS, SameHostPort
 
 GID, OWN = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -262,3 +262,26 @@ def test_a_wakeup_that_finds_no_room_waits_for_nobody():
         peer = OutboundPeer(None, Path(), one, None)
         for _ in range(100_000):
             peer._wake()
+
+
+class Told(InboundPeer):
+    """A peer that was given this adapter's memory, or is about to be."""
+
+    def __init__(self, reader):
+        self.reader, self.messages = reader, []
+
+    def send(self, message, descriptors=()):
+        self.messages.append(message)
+
+
+def test_who_was_given_an_arena_is_told_that_it_is_gone(shared):
+    admitted, coming = Told(object()), Told(None)
+    shared._by_descriptor = {3: admitted, 4: coming}
+    shared._next_arena = 5
+    shared.sharing = SimpleNamespace(directory=SimpleNamespace(arenas={}))
+    number = shared.add_arena(SimpleNamespace(size_bytes=SIZE, fd=9))
+    shared.remove_arena(number)
+    shared.remove_arena(0)
+    assert admitted.messages == [{"arena": 5, "bytes": SIZE}, {"gone": 5}]
+    assert coming.messages == []
+    assert shared.sharing.directory.arenas == {}

@@ -189,3 +189,42 @@ def test_kinds_of_notifications_are_told_apart(made: Scripted) -> None:
     made.arrives(data(5), Notification(CREDIT).encode(), fin(False))
     made.stream._pump()
     assert (made.state.own.available, made.state.finished, made.stream.error) == (5, True, 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, errno.EBADF), (errno.ECONNRESET, errno.ECONNRESET)])
+def test_a_stream_that_is_closed_says_why_it_had_ended(made: Scripted, before: int, after: int) -> None:
+    stream, closed = made.stream, []
+    stream.receiver.mappings = list
+    stream._channel = None
+    for name, holder in (("cmid", stream), ("cq", stream), ("pool", stream.receiver)):
+        part = SimpleNamespace(close=lambda name=name: closed.append(name))
+        setattr(holder, name if name == "pool" else f"_{name}", part)
+    made.sender.close = lambda: closed.append("sender")
+    stream.error = before
+    for _ in range(2):
+        stream.destroy()
+    assert (stream.error, closed) == (after, ["cmid", "cq", "pool", "sender"])
+
+
+def test_a_forked_child_wakes_nobody_of_its_parent(made: Scripted) -> None:
+    made.stream._missed = True
+    made.stream.receiver.pool = SimpleNamespace(abandon=lambda: made.noted.append("abandoned"))
+    made.stream.abandon()
+    made.stream.unlock() if made.stream._lock.acquire(blocking=False) else pytest.fail("it is locked")
+    assert made.noted == ["abandoned"]
+
+
+@pytest.mark.parametrize(("taken", "fails"), [(4, True), (5, False)])
+def test_bytes_of_memory_that_was_not_taken_were_not_sent(made: Scripted, taken: int, fails: bool) -> None:
+    def send_view(view: memoryview, deadline_s: float | None, blocking: bool, last: list[int]) -> int:
+        last[0] = 5
+        return view.nbytes
+
+    made.stream._send_view = send_view  # type: ignore[method-assign]
+    made.stream._wait_taken = lambda number: made.stream._fail(errno.ECONNRESET)  # type: ignore[method-assign]
+    made.sender.taken = taken
+    if not fails:
+        assert made.stream.send([memoryview(bytearray(7))], None, True) == 7
+        return
+    with pytest.raises(ConnectionResetError):
+        made.stream.send([memoryview(bytearray(7))], None, True)
