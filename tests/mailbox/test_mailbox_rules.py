@@ -52,7 +52,9 @@ def test_room_of_a_request_is_given_back_like_that_of_a_message(verbs_pair):
     assert right.statistics.credits_sent == 1
 
 
-@pytest.mark.parametrize("come_back", [lambda end: end.take(), lambda end: end.receive_many()])
+@pytest.mark.parametrize(
+    "come_back", [lambda end: end.take(), lambda end: end.receive_many(), lambda end: end.poll()]
+)
 def test_who_comes_back_for_the_next_message_has_processed_the_last_batch(verbs_pair, come_back):
     left, right = join(verbs_pair)
     done = []
@@ -89,6 +91,21 @@ def test_while_a_request_waits_no_more_messages_come_than_were_asked_for(verbs_p
     assert until(lambda: landed(right, 4) or None, left, right)
     assert right.receive_many(2) == [b"1", b"2"]
     assert right.receive_many(2) == [b"3"]
+
+
+def test_what_is_in_hand_is_not_processed(verbs_pair):
+    """A request that stands behind it waits for it, though both were taken by one call."""
+    left, right = join(verbs_pair)
+    done = []
+    right.actions["note"] = done.append
+    left.request("note", b"waits", reached(100))
+    left.send(b"2")
+    left.request("note", b"second", reached(2))
+    assert until(lambda: landed(right, 3) or None, left, right)
+    assert right.receive_many() == [b"2"]
+    assert done == []
+    right.poll()
+    assert done == [b"second"]
 
 
 def test_credit_that_finds_no_room_is_owed_still(verbs_pair, monkeypatch):

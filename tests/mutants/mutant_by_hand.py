@@ -393,5 +393,13 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "what was given back is undone once more as the stream ends"), BY_SOCKETS_RECEIVING_RULES),
     (m("hand-lv-asked-late", LIVENESS, "                found._asked = False  # first: who finds no room from here on says so again\n                if found._ask(not found._stream.writable):\n                    found.stalled()", "                if found._ask(not found._stream.writable):\n                    found._asked = False\n                    found.stalled()",
        "who once found room again never has its peer asked any more"), BY_SOCKETS_RECEIVING_RULES),
+    (m("hand-mb-outcome-sent-before-put", BOX, "            if not self._put(OUTCOME, (outcome[1],)):\n                return\n            self._requests.outcome_sent(outcome[0])", "            self._requests.outcome_sent(outcome[0])\n            if not self._put(OUTCOME, (outcome[1],)):\n                return",
+       "an outcome that found no room is never told"), BY_MAILBOX_RULES),
+    (m("hand-mb-poll-keeps-floor", BOX, "        self._progress()\n        self._floor = -1\n        if self._entries:\n            self._settle()\n        self._wiring.take_completions()", "        self._progress()\n        if self._entries:\n            self._settle()\n        self._wiring.take_completions()",
+       "who polls has not processed the last batch"), BY_MAILBOX_RULES),
+    (m("hand-mb-reached-in-hand", BOX, "return self._in_hand[0][0] - 1", "return self._in_hand[0][0]",
+       "a request is performed while the message before it is in hand"), BY_MAILBOX_RULES),
+    (m("hand-lv-errored-asks", LIVENESS, "if not wanted or self._stream.error:", "if not wanted:",
+       "a peer is asked for a stream that has ended"), BY_SOCKETS_RECEIVING_RULES),
 )  # fmt: skip
 """Each with the tests that judge it."""
