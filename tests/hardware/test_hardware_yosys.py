@@ -61,6 +61,63 @@ def test_where_nothing_can_be_kept_it_is_translated_each_time(package, tmp_path)
     assert (tmp_path / "cache").read_text() == "in the way"
 
 
+@pytest.mark.parametrize("what", ["lock", "write", "read"])
+def test_where_the_translation_cannot_be_made_or_used_it_is_the_process_s_alone(
+    package, what, tmp_path, monkeypatch, caplog
+):
+    """No locks, no room, or a file system from which nothing may be run."""
+    name = package(f"yosys_without_{what}", ENDS)
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    if what == "lock":
+        monkeypatch.setattr(yosys.fcntl, "flock", fails)
+    elif what == "write":
+        monkeypatch.setattr(yosys.Path, "rename", fails)
+    else:
+        monkeypatch.setattr(wasmtime.Module, "deserialize_file", fails)
+    assert load(name).module is not None
+    assert "No space left" in caplog.text
+    assert not list((tmp_path / "cache").rglob("*.part"))
+    assert run_yosys("", "", package=name) == []
+
+
+def test_a_user_without_a_home(package, monkeypatch, caplog):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    name = package("yosys_of_nobody", ENDS)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(yosys.Path, "home", homeless)
+    assert load(name).module is not None
+    assert "there is no home" in caplog.text
+
+
+def test_a_translation_that_is_there_needs_no_lock(package, monkeypatch):
+    """The home may be read-only by now."""
+    name = package("yosys_in_an_image", ENDS)
+    load(name)
+    monkeypatch.setattr(yosys.os, "open", None)
+    assert load(name).module is not None
+
+
+def test_a_run_that_cannot_begin_has_failed(package, monkeypatch):
+    name = package("yosys_without_share", ENDS)
+    program = load(name)
+    monkeypatch.setattr(yosys, "_program", lambda _: program._replace(share="/nowhere"))
+    with pytest.raises(YosysError, match=r"nowhere|No such file|preopen"):
+        run_yosys("", "", package=name)
+
+
+def test_a_run_that_does_not_say_how_it_ended_has_failed(package, monkeypatch):
+    name = package("yosys_that_is_gone", ENDS)
+    load(name)
+    monkeypatch.setattr(yosys, "_run", lambda *_: None)
+    with pytest.raises(YosysError, match="has not ended"):
+        run_yosys("", "", package=name)
+
+
 def test_what_a_program_does_wrong_is_told(package):
     assert run_yosys("", "", package=package("yosys_without_result", ENDS)) == []
     with pytest.raises(YosysError, match="unreachable"):

