@@ -188,6 +188,9 @@ def test_lines_that_are_not_chosen_are_not_there():
         assemble(CHOICE, {"MANY": 9})
     both = ".if 1\nhalt\n.else\nfrobnicate\n.end\n.if 0\nmove 1\n.end\nmove r1, 2\nhalt"
     assert assemble(both).halves == assemble("halt\nmove r1, 2\nhalt").halves
+    labelled = ".if 0\nx: halt\ny: .else\nhalt\nz: .end\nmove r1, 2\nz2: halt"
+    assert assemble(labelled).halves == assemble("halt\nmove r1, 2\nhalt").halves
+    assert assemble(labelled).labels == {"z": 1, "z2": 2}
 
 
 PARTS = {"one": "; a part\nadd x, 1\nover:", "two": "halt\n  add y, 1", "more": "halt\n.include one"}

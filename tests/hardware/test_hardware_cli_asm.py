@@ -147,3 +147,6 @@ def test_constants_that_are_set(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["rmb", "asm", str(path), "--set", "ONE=many"])
     assert "argument --set: NAME=N, not 'ONE=many'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["rmb", "asm", str(path), "--set", "ONE=0x100000000"])
+    assert "argument --set: 0x100000000 has more than 32 bits" in capsys.readouterr().err

@@ -125,6 +125,11 @@ def test_an_engine_that_took_a_packet_while_it_stands_is_named(story):
     ]
 
 
+def test_a_story_without_packets_beside_the_search_has_no_pause(story):
+    rows = [row for row in story.happenings if row.who != "RQ engine"]
+    assert story._replace(happenings=rows).pause_clocks == 0
+
+
 def test_a_design_that_there_is_not_is_refused():
     with pytest.raises(KeyError, match="by hand"):
         Subsystem(8, design="by hand")

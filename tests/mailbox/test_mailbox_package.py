@@ -20,6 +20,11 @@ def test_a_name_that_there_is_not_is_refused():
         softhca.mailbox.Postbox  # noqa: B018
 
 
+def test_a_module_is_there_by_its_name():
+    program = "import softhca.mailbox as m; m.errors.MailboxError; m.box.Mailbox"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @pytest.mark.parametrize(
     ("statement", "spared"),
     [

@@ -43,9 +43,12 @@ def _constant(text: str) -> tuple[str, int]:
     """An argument of ``--set``."""
     name, _, number = text.partition("=")
     try:
-        return name, int(number, 0)
+        found = int(number, 0)
     except ValueError:
         raise argparse.ArgumentTypeError(f"NAME=N, not {text!r}") from None
+    if not -(1 << 31) <= found < 1 << 32:
+        raise argparse.ArgumentTypeError(f"{number} has more than 32 bits")
+    return name, found
 
 
 def run_asm(args: argparse.Namespace) -> int:

@@ -135,8 +135,10 @@ class _Assembler:
     def read(self, number: int, text: str) -> None:
         self.line, self.text = number, text
         text = text.split(";", 1)[0].rstrip()
-        if self.chosen is False and text.split(maxsplit=1)[:1] not in ([".if"], [".else"], [".end"]):
-            return
+        if self.chosen is False:
+            text = re.sub(r"^(\s*[A-Za-z_]\w*\s*:)*", "", text)  # labels do not count either
+            if text.split(maxsplit=1)[:1] not in ([".if"], [".else"], [".end"]):
+                return
         column = 0
         while (label := re.match(r"\s*([A-Za-z_]\w*)\s*:", text[column:])) is not None:
             self._define(label[1], column + label.start(1) + 1)

@@ -81,10 +81,11 @@ class Story(NamedTuple):
 
     @property
     def pause_clocks(self) -> int:
-        """The longest time beside the search from one packet's end to the next one's."""
+        """The longest time beside the search from one packet's end to the next one's; 0: there is none."""
         first, last = self.walk
         ends = [h.clock for h in self.happenings if h.who == "RQ engine"]
-        return max(after - end for end, after in itertools.pairwise(ends) if after >= first and end <= last)
+        beside = (after - end for end, after in itertools.pairwise(ends) if after >= first and end <= last)
+        return max(beside, default=0)
 
     def accepted_elsewhere(self) -> list[BenchEvent]:
         """The other queue pair's accepted packets that no search was beside, nor a bind, for which the SQ's
