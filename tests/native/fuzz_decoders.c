@@ -29,7 +29,7 @@ static void as_answers(unsigned char *whole, size_t bytes)
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
 {
-    unsigned char *whole = malloc(bytes ? bytes : 1); /* as long as the input: what is read behind it is seen */
+    unsigned char *whole = calloc(1, bytes ? bytes : 1); /* as long as the input: what is read behind it is seen */
     if (!whole)
         return 0;
     if (bytes)

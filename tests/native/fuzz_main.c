@@ -1,6 +1,6 @@
 /* libFuzzer's entry where there is no libFuzzer: fuzz_main RUNS SECONDS SEED KEPT FILE… takes the files as inputs,
    and then, RUNS times or for SECONDS, whichever is over first, what it makes of them by the dice of SEED.  The
-   input that ended the program stands in the file KEPT. */
+   input that ended the program stands in the file KEPT; one that takes longer than LIMIT_S ends it, by SIGALRM. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +11,9 @@
 
 #define MOST_BYTES 4096
 #define MOST_CHANGES 8
+#ifndef LIMIT_S
+#define LIMIT_S 20
+#endif
 
 struct input {
     size_t bytes;
@@ -42,7 +45,9 @@ static int run(const struct input *input)
 {
     if (ftruncate(kept, 0) || pwrite(kept, input->data, input->bytes, 0) != (ssize_t)input->bytes)
         return -1;
+    alarm(LIMIT_S);
     LLVMFuzzerTestOneInput(input->data, input->bytes);
+    alarm(0);
     return 0;
 }
 

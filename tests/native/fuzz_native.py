@@ -2,8 +2,8 @@
 UBSan: ``python tests/native/fuzz_native.py [--seconds N] [--runs N] [TARGET …]`` (`make fuzz-native`).
 
 An adapter process within the program answers, completes and reports what an input says (``fuzz_adapter.c``).
-The seeds are the corpora of ``tests/fuzz``.  Without clang the C compiler's sanitizers watch the same
-programs, whose inputs ``fuzz_main.c`` makes of the seeds by dice.
+The seeds are the corpora of ``tests/fuzz``.  Without clang, or where clang has no libFuzzer, the C compiler's
+sanitizers watch the same programs, whose inputs ``fuzz_main.c`` makes of the seeds by dice.
 """
 
 from __future__ import annotations
@@ -223,6 +223,17 @@ def made_by_dice(
     return [str(program), str(runs), str(seconds), str(seed), str(kept), *map(str, files)]
 
 
+def has_libfuzzer(folder: Path) -> bool:
+    """Whether clang links a program with libFuzzer and the sanitizers, which are a package of their own."""
+    if shutil.which("clang") is None:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / "empty.c"
+    source.write_text("int LLVMFuzzerTestOneInput(void) { return 0; }\n")
+    command = ["clang", f"-fsanitize=fuzzer,{CHECKS}", str(source), "-o", str(folder / "empty")]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
 def _by_libfuzzer(target: str, options: argparse.Namespace, seconds: int) -> list[str]:
     program = compiled(target, BUILD, ("clang", "-O1", "-g", "-fsanitize=fuzzer"))
     found = BUILD / target
@@ -246,16 +257,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all")
     parser.add_argument("--seconds", type=int, default=600, help="for all targets together")
     parser.add_argument("--runs", type=int, default=-1, help="inputs of each target at most")
-    parser.add_argument("--seed", type=int, default=1, help="of the dice, where there is no clang")
+    parser.add_argument("--seed", type=int, default=1, help="of the dice, where there is no libFuzzer")
     options = parser.parse_args(arguments)
     targets = options.targets or list(TARGETS)
     if unknown := set(targets) - set(TARGETS):
         parser.error(f"no target: {', '.join(sorted(unknown))}")
-    fuzzer = _by_libfuzzer if shutil.which("clang") else _by_dice
+    fuzzer = _by_libfuzzer if has_libfuzzer(BUILD) else _by_dice
     if fuzzer is _by_dice and build.compiler() is None:
         print("fuzz-native needs clang and libFuzzer (Debian's clang, libclang-rt-14-dev), or a C compiler",
               file=sys.stderr)  # fmt: skip
         return 3
+    if fuzzer is _by_dice:
+        print("no clang with libFuzzer (Debian's clang, libclang-rt-14-dev): inputs are made by dice")
     spread(BUILD / "seeds")
     failed = 0
     for target in targets:

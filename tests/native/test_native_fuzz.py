@@ -2,7 +2,11 @@
 compiler's sanitizers and without libFuzzer.
 """
 
+import os
 import random
+import re
+import shutil
+import signal
 import subprocess
 
 import fuzz_native
@@ -11,7 +15,7 @@ from native_world import LIMIT_S, sanitizers
 
 from softhca.native import build
 
-SOME = 400
+SOME = 600
 """Of the seeds, and as many of what is made of them."""
 
 
@@ -64,6 +68,58 @@ def test_dice_make_the_same_inputs_again(tmp_path):
     assert max(map(len, inputs)) == 2 * 4096
     assert len(set(inputs)) > 200
     assert (tmp_path / "last").read_bytes().hex() == said(2)[-1]
+
+
+def test_an_input_that_takes_too_long_ends_the_program_and_is_kept(tmp_path):
+    command = build.compiler()
+    if command is None:
+        pytest.skip("there is no C compiler")
+    source = tmp_path / "hangs.c"
+    source.write_text("""
+        int LLVMFuzzerTestOneInput(const unsigned char *data, unsigned long bytes)
+        {
+            for (volatile unsigned long i = bytes; i && *data == 'h'; i++)
+                ;
+            return 0;
+        }
+    """)
+    program, kept = tmp_path / "hangs", tmp_path / "last"
+    driver = str(fuzz_native.HERE / "fuzz_main.c")
+    subprocess.run([*command, "-DLIMIT_S=1", str(source), driver, "-o", str(program)], check=True)
+    files = [tmp_path / "ends", tmp_path / "hangs_input", tmp_path / "later"]
+    for file, data in zip(files, (b"ends", b"hangs", b"later"), strict=True):
+        file.write_bytes(data)
+    words = fuzz_native.made_by_dice(program, kept, files, 0, 1, 1)
+    done = subprocess.run(words, capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == -signal.SIGALRM
+    assert kept.read_bytes() == b"hangs"
+
+
+def test_libfuzzer_runs_where_clang_has_it(tmp_path, monkeypatch, capfd):
+    if not fuzz_native.has_libfuzzer(tmp_path):
+        pytest.skip("no clang with libFuzzer (Debian's clang, libclang-rt-14-dev)")
+    monkeypatch.setattr(fuzz_native, "BUILD", tmp_path)
+    assert fuzz_native.main(["decoders", "--runs", "50", "--seconds", str(int(LIMIT_S))]) == 0
+    said = capfd.readouterr()
+    assert said.out == "decoders: nothing found\n"
+    executed = re.search(r"stat::number_of_executed_units: (\d+)\n", said.err)
+    assert executed
+    assert int(executed[1]) >= 50
+
+
+def test_clang_without_libfuzzer_leaves_the_inputs_to_dice(tmp_path, monkeypatch, capfd):
+    sanitizers()
+    clang = tmp_path / "clang"
+    clang.write_text("#!/bin/sh\nexit 1\n")
+    clang.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(fuzz_native, "BUILD", tmp_path / "build")
+    assert shutil.which("clang") == str(clang)
+    assert fuzz_native.main(["decoders", "--runs", "5", "--seconds", str(int(LIMIT_S))]) == 0
+    first, *counted = capfd.readouterr().out.splitlines()
+    assert first.startswith("no clang with libFuzzer")
+    assert counted[0].endswith(" files, 5 changed ones")
+    assert counted[1:] == ["decoders: nothing found"]
 
 
 def test_without_a_compiler_it_is_said(monkeypatch, capsys):
