@@ -1,4 +1,6 @@
-# softhca: two commands matter, `make demo` and `make test`.  Everything is made below this folder.
+# softhca: two commands matter, `make demo` and `make test`.  Everything is made below this folder, but
+# for what the user's cache keeps (~/.cache, or $XDG_CACHE_HOME): yosys translated to this machine's code, 235 MB
+# (softhca), and the guests of `make interop` (softhca-interop).
 PYTHON ?= python3
 VENV := .venv
 PLAIN := .venv-plain

@@ -35,7 +35,8 @@ class Once:
 ONCE = (
     Once(
         "They read reports, documents and the scripts of builds; what blocks of documents, benchmarks and"
-        " figures call, the examples and the packages' own tests call.",
+        " figures call, the examples and the packages' own tests call. That who sends to a receiver that dies"
+        " is told of it (sockets/test_sockets_benchmark.py) is held by sockets/test_sockets_faults.py.",
         (
             "bare/test_bare_plan.py",
             "benchmarks/test_benchmarks_first_minute.py",

@@ -104,6 +104,7 @@ def test_a_message_that_comes_otherwise_fails_the_command(monkeypatch, capsys):
         (["--messages", "--mtu", "300"], "--mtu is one of 256, 512, 1024, 2048, 4096, not 300"),
         (["--messages", "--together", "17"], "--together is 1 to 16, not 17"),
         (["--messages", "--size", "0"], "--size is 1 to 16384, not 0"),
+        (["--messages", "--design", "microcode"], "--design is not of --messages"),
         (["--svg", "x"], "--pcap and --svg are of --messages"),
     ],
 )

@@ -378,7 +378,8 @@ def test_a_poll_in_vain_keeps_the_interpreter_lock(two):
 
 def test_who_finds_what_cannot_be_tells_the_sender(ring):
     """Else it goes on to fill a ring that nobody reads."""
-    ring.sender.producer.push(address_of(bytearray(8)), 8)
+    zeros = bytearray(8)
+    ring.sender.producer.push(address_of(zeros), 8)
     assert ring.receive() is None
     assert load64(ring.address + RING_CLOSED) == 1
     assert not ring.send(b"1234")
