@@ -18,12 +18,15 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, in_progress, listening, port_lookup, registrations
 from softhca.sockets.connecting import Asking, mapped
 from softhca.sockets.hub import CONNECTING, HUB
 from softhca.sockets.in_progress import InProgress
 from softhca.sockets.memory_processing import PoolError
 from softhca.sockets.readiness import Readiness
+from softhca.sockets.stream_parts import GONE
+from softhca.sockets.upgrade import Upgrade
 
 SO_ERROR = kernel.SOL_SOCKET, kernel.SO_ERROR
 
@@ -463,3 +466,207 @@ def test_what_is_there_no_more_is_looked_for_once(
             patch.setattr(one, "__class__", type("Once", (sockets.socket,), looked_at))
             calls(one)
         assert heard == ["asked"]
+
+
+def under_way(client: sockets.socket) -> InProgress:
+    made = client._upgrade
+    assert isinstance(made, InProgress)
+    return made
+
+
+def nobody_answers(made: InProgress) -> None:
+    """It is as if the time were over for the word where the port is served: the connection is TCP's."""
+    CONNECTING.soon(lambda: made._question is not None and made._question._tell([]))
+
+
+@pytest.mark.parametrize("how", ["setblocking", "settimeout"])
+def test_who_waits_gets_a_socket_of_the_kernel_s_that_blocks(
+    monkeypatch: pytest.MonkeyPatch, mute: kernel.socket, how: str
+) -> None:
+    client = started(mute.getsockname())
+    made, wait = under_way(client), InProgress.wait
+
+    def ends(one: InProgress) -> None:
+        nobody_answers(made)
+        wait(one)
+
+    monkeypatch.setattr(InProgress, "wait", ends)
+    if how == "setblocking":
+        client.setblocking(True)
+    else:
+        client.settimeout(None)
+    assert client._upgrade is None
+    assert os.get_blocking(KernelSocket.fileno(client))
+    speak(client, mute)
+
+
+def test_a_call_that_began_before_the_end_is_told_to_come_again(held: Held, server: sockets.socket) -> None:
+    client = started(server.getsockname())
+    made = under_way(client)
+    held.go_on.set()
+    assert writable(client)
+    with pytest.raises(BlockingIOError):
+        assert made.stream
+    assert made.take_error() == 0
+    speak(client, server)
+
+
+@pytest.mark.parametrize(
+    "calls", [lambda one: one.send(b"x"), lambda one: one.sendall(b"x"), lambda one: one.sendmsg([b"x"])]
+)
+def test_who_sends_looks_once_whose_the_connection_is(
+    calls: Callable[[sockets.socket], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class There(InProgress):
+        def __init__(self) -> None:
+            self._is_a_parent_s = False
+
+    with sockets.socket() as one:
+        one.setblocking(False)
+        with monkeypatch.context() as patch:
+            looked_at = {"__slots__": (), "_upgrade": Fleeting(There())}
+            patch.setattr(one, "__class__", type("Once", (sockets.socket,), looked_at))
+            with pytest.raises(BlockingIOError):
+                calls(one)
+
+
+def test_an_error_that_comes_while_it_is_asked_for_is_told_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    class There(InProgress):
+        def __init__(self) -> None:
+            pass
+
+        def take_error(self) -> int:
+            client._upgrade, client._failed = None, errno.ENOBUFS
+            return 0
+
+    with sockets.socket() as client:
+        client._upgrade = There()
+        assert client.getsockopt(*SO_ERROR) == 0
+        assert client.getsockopt(*SO_ERROR) == errno.ENOBUFS
+
+
+def test_a_connection_that_comes_about_while_it_is_closed_is_left(
+    monkeypatch: pytest.MonkeyPatch, held: Held, server: sockets.socket
+) -> None:
+    """The close has taken its place, and waits for the hub, which puts the connection there."""
+    client = started(server.getsockname())
+    left, leave, connected = threading.Event(), InProgress.leave, sockets.socket.connected
+    closing, upgrades = threading.Thread(target=client.close), []
+
+    def leaves(one: InProgress, abruptly: bool) -> None:
+        left.set()
+        leave(one, abruptly)
+
+    def comes(one: sockets.socket, upgrade: Upgrade, code: int) -> None:
+        upgrades.append(upgrade)
+        closing.start()
+        assert left.wait(limit_s(20))
+        connected(one, upgrade, code)
+
+    monkeypatch.setattr(InProgress, "leave", leaves)
+    monkeypatch.setattr(sockets.socket, "connected", comes)
+    held.go_on.set()
+    settled()
+    while not upgrades:
+        settled()
+    closing.join(limit_s(20))
+    assert upgrades[0].tcp.fileno() < 0
+
+
+def test_what_is_being_closed_is_told_nothing(held: Held, server: sockets.socket) -> None:
+    client = started(server.getsockname())
+    made, client._upgrade = under_way(client), GONE  # as a close, which then leaves it
+    held.go_on.set()
+    while client._upgrade is GONE and made.tcp.fileno() >= 0:
+        settled()
+    assert client._upgrade is GONE
+    made.leave(True)
+    client.close()
+
+
+def test_a_number_that_is_no_descriptor_any_more_ends_it(
+    monkeypatch: pytest.MonkeyPatch, mute: kernel.socket
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.EBADF, "closed by its number")
+
+    monkeypatch.setattr(registrations, "follow", refuse)
+    client = started(mute.getsockname())
+    made = under_way(client)
+    nobody_answers(made)
+    waiting = threading.Thread(target=client.setblocking, args=(True,), daemon=True)
+    waiting.start()
+    waiting.join(limit_s(20))
+    assert not waiting.is_alive()
+    assert client._upgrade is None
+    assert made.tcp.fileno() < 0
+    client.close()
+
+
+def test_what_others_find_is_whole(
+    monkeypatch: pytest.MonkeyPatch, held: Held, server: sockets.socket
+) -> None:
+    """While it is asked whether the port is served, too."""
+    ask, names = InProgress._ask, []
+
+    def asks(one: InProgress) -> bool:
+        names.append(client.getsockname()[0])
+        client.setsockopt(kernel.IPPROTO_TCP, kernel.TCP_NODELAY, 1)
+        return ask(one)
+
+    monkeypatch.setattr(InProgress, "_ask", asks)
+    with sockets.socket() as client:
+        client.setblocking(False)
+        assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
+        assert names == ["0.0.0.0"]
+        assert client.getsockname()[0] == "0.0.0.0"
+
+
+def test_of_two_that_connect_one_socket_at_once_one_is_second(
+    monkeypatch: pytest.MonkeyPatch, server: sockets.socket
+) -> None:
+    ask, codes = InProgress._ask, []
+
+    def asks(one: InProgress) -> bool:
+        monkeypatch.setattr(InProgress, "_ask", ask)
+        codes.append(client.connect_ex(server.getsockname()))
+        return ask(one)
+
+    monkeypatch.setattr(InProgress, "_ask", asks)
+    client = sockets.socket()
+    client.setblocking(False)
+    assert client.connect_ex(server.getsockname()) == errno.EALREADY
+    assert codes == [errno.EINPROGRESS]
+    assert writable(client)
+    assert client.stream is not None
+    speak(client, server)
+
+
+def test_what_cannot_be_begun_is_the_kernel_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.EMFILE, "no descriptor")
+
+    monkeypatch.setattr(port_lookup.Question, "begin", refuse)
+    with kernel.create_server(("127.0.0.1", 0)) as plain:
+        client = started(plain.getsockname())
+        assert client._upgrade is None
+        speak(client, plain)
+
+
+@pytest.mark.parametrize("what", ["thread", "descriptor"])
+def test_a_question_that_cannot_be_asked_is_none(
+    monkeypatch: pytest.MonkeyPatch, mute: kernel.socket, what: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no thread")
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "no descriptor")
+
+    told: list[object] = []
+    hub: object = SimpleNamespace(watch=refuse, forget=lambda _: None, start=refuse, after=told.append)
+    name = mute.getsockname()[1], [mapped("127.0.0.1")]
+    if what == "descriptor":
+        monkeypatch.setattr(port_lookup, "KernelSocket", none_left)
+    assert not port_lookup.Question(hub, *name, told.append).begin()  # type: ignore[arg-type]
+    assert told == []

@@ -53,7 +53,7 @@ class InProgress:
         self._address = mapped(self._host)
         self._owner: weakref.ref[socket] = weakref.ref(one)
         self._changed = threading.Condition(threading.RLock())
-        self._over = False
+        self._over = self._is_a_parent_s = False
         self._followed = False
         self._made = contextlib.ExitStack()
         self._question: port_lookup.Question | None = None
@@ -62,44 +62,57 @@ class InProgress:
         self._gids: list[bytes] = []
 
     def begin(self) -> bool:
-        """Begin; False: it is TCP's, as far as is known at once, or there is no descriptor left."""
+        """Begin, and take the place of the socket's upgrade; False: it is TCP's, as far as is known at once,
+        or there is no descriptor left, or another thread had that place first.
+        """
+        asked = False
         with self._changed:
-            if not self._ask():
-                return False
-            one = self._owner()
-            assert one is not None
-            number = KernelSocket.fileno(one)
-            try:
-                self.tcp = KernelSocket(one.family, one.type, one.proto, fileno=os.dup(number))
-                self._made.callback(self._close_tcp)
-                self._readiness = Readiness()
-                self._made.callback(self._readiness.close)
-                self._readiness.set(False, False)
-                self._readiness.replace(number)
-                os.set_blocking(number, False)
-            except OSError:
-                self._over = True
+            with contextlib.suppress(OSError):
+                asked = self._ask()
+                if asked and self._take_place():
+                    return True
+            self._over = True
+            if asked:
                 CONNECTING.soon(self._call_off)
-                return False
-            _all.add(self)
-            return True
+            return False
+
+    def _take_place(self) -> bool:
+        """From the moment in which others find it, all is there that they may ask for.  OSError."""
+        one = self._owner()
+        assert one is not None
+        number = KernelSocket.fileno(one)
+        self.tcp = KernelSocket(one.family, one.type, one.proto, fileno=os.dup(number))
+        self._made.callback(self._close_tcp)
+        self.tcp.setblocking(False)  # whatever the program has said of new sockets
+        self._readiness = Readiness()
+        self._made.callback(self._readiness.close)
+        self._readiness.set(False, False)
+        _all.add(self)
+        if one._upgrade is not None:
+            return False
+        one._upgrade = self
+        try:
+            self._readiness.replace(number)
+            os.set_blocking(number, False)
+        except OSError:
+            if one._upgrade is self:
+                one._upgrade = None
+            raise
+        return True
 
     def _ask(self) -> bool:
-        """Whether there is somebody to ask."""
+        """Whether there is somebody to ask.  OSError."""
         if connecting.is_here(self._host):
             addresses = [self._address, connecting.any_like(self._address)]
-            self._question = port_lookup.Question(CONNECTING, self._port, addresses, self._found)
+            limit_s = self._settings.connect_s
+            self._question = port_lookup.Question(CONNECTING, self._port, addresses, self._found, limit_s)
             if self._question.begin():
-                CONNECTING.after(self._settings.connect_s, self._unanswered)
                 return True
             gids = [self._address] if self._settings.by_cm else []
         else:
             gids = connecting.candidates(self._host, self._port, self._settings.by_cm)
         if gids or self._settings.by_cm:
-            try:
-                CONNECTING.start()
-            except OSError:
-                return False
+            CONNECTING.start()
             CONNECTING.soon(partial(self._found, gids))
             return True
         return False
@@ -111,12 +124,6 @@ class InProgress:
             self._question = None
             self._gids = gids or ([self._address] if self._settings.by_cm else [])
         self._step(self._next)
-
-    def _unanswered(self) -> None:
-        """Whoever said that the port is served does not say where."""
-        if self._question is not None:
-            self._question.call_off()
-            self._found([])
 
     def _step(self, step: Callable[[], object]) -> None:
         """Go on, unless nobody wants it any more."""
@@ -199,9 +206,7 @@ class InProgress:
         names = (self.tcp.getsockname(), self._towards) if self._settings.by_cm else None
         made = Upgrade(self._stream, self.tcp, names, self._readiness)
         self._stream = None
-        if self._tell(lambda one: one.connected(made, 0)):
-            made.poll()
-        else:
+        if not self._tell(lambda one: one.connected(made, 0)):
             made.leave(abruptly=True)
 
     def _give_up(self, code: int) -> None:
@@ -219,10 +224,12 @@ class InProgress:
         def leave(one: socket) -> None:
             nonlocal followed
             number = KernelSocket.fileno(one)
-            inheritable = os.get_inheritable(number)
-            change = partial(os.dup2, self.tcp.fileno(), number, inheritable)
-            followed = registrations.follow(number, change)
-            one.connected(None, code)
+            try:
+                inheritable = os.get_inheritable(number)
+                change = partial(os.dup2, self.tcp.fileno(), number, inheritable)
+                followed = registrations.follow(number, change)
+            finally:
+                one.connected(None, code)
 
         if not self._tell(leave):
             self._call_off()
@@ -246,15 +253,21 @@ class InProgress:
         CONNECTING.after(_LEFT_S, self._readiness.close)
 
     def _tell(self, how: Callable[[socket], object]) -> bool:
-        """Tell the socket that it is over; False where it wants nothing any more."""
+        """Tell the socket that it is over; False where it wants nothing any more, or its number is no
+        descriptor.
+        """
         with self._changed:
             one = self._owner()
-            if self._over or one is None or KernelSocket.fileno(one) < 0:
+            if self._over or one is None or one._upgrade is not self or KernelSocket.fileno(one) < 0:
                 return False
-            how(one)
-            self._over = True
+            try:
+                how(one)
+            except OSError:
+                return False
+            finally:
+                self._over = True
+                self._changed.notify_all()
             self._made.pop_all()  # what was made here is others' from here on
-            self._changed.notify_all()
             return True
 
     def _end_asking(self) -> None:
@@ -286,8 +299,8 @@ class InProgress:
 
     @property
     def stream(self) -> Any:
-        """There is none yet."""
-        raise failure(errno.ECONNRESET if self._over else errno.EAGAIN)
+        """There is none yet: EAGAIN, also of one that has just ended, for then another is in its place."""
+        raise failure(errno.ECONNRESET if self._is_a_parent_s else errno.EAGAIN)
 
     @property
     def own_name(self) -> Any:
@@ -301,7 +314,7 @@ class InProgress:
 
     def take_error(self) -> int:
         """Nothing has failed yet."""
-        return errno.ECONNRESET if self._over else 0
+        return errno.ECONNRESET if self._is_a_parent_s else 0
 
     def set_options(self) -> None:
         """They are TCP's alone."""
@@ -325,10 +338,10 @@ class InProgress:
     def abandon(self) -> None:
         """In a forked child: the connection is the parent's, here it is ECONNRESET."""
         self._changed = threading.Condition(threading.RLock())
-        self._over = True
+        self._over = self._is_a_parent_s = True
         self._readiness.abandon()
         one = self._owner()
-        if one is not None and KernelSocket.fileno(one) >= 0:
+        if one is not None and one._upgrade is self and KernelSocket.fileno(one) >= 0:
             ended = Readiness()
             ended.replace(KernelSocket.fileno(one))
             ended.close()

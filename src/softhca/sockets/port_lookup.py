@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets.hub import HUB, Hub
@@ -22,6 +23,8 @@ _BACKLOG = 64
 _MOST_GIDS = 64
 _ANSWER_S = 0.5
 _AGAIN_S = 0.005
+PATIENCE_S = 10.0
+"""So long the answer to a `Question` is waited for where nothing else is said."""
 _END = b"/end"
 _DATAGRAMS = b"/udp"
 GID_BYTES = 16
@@ -120,58 +123,77 @@ def _gids(text: bytes) -> list[bytes]:
 
 class Question:
     """Where ``port`` of one of ``addresses``, which are this host's, is served, the first that is: asked
-    without waiting, and ``found`` is called by ``hub`` with the answer.  ``datagrams``: of those.
+    without waiting, and ``found`` is called once by ``hub`` with the answer, with nothing where none comes
+    within ``limit_s``.  ``datagrams``: of those.
     """
 
     def __init__(
-        self, hub: Hub, port: int, addresses: list[bytes], found: Found, datagrams: bool = False
+        self,
+        hub: Hub,
+        port: int,
+        addresses: list[bytes],
+        found: Found,
+        limit_s: float = PATIENCE_S,
+        datagrams: bool = False,
     ) -> None:
         self._hub = hub
         what = _DATAGRAMS if datagrams else b""
         self._names = [_name(port, each, what) for each in addresses]
-        self._found = found
+        self._found: Found | None = found
+        self._limit_s = limit_s
         self._asking: KernelSocket | None = None
-        self._called_off = False
 
     def begin(self) -> bool:
-        """Ask; False where nobody says anything: ``found`` is not called then."""
+        """Ask; False where nobody says anything, or nobody can be asked: ``found`` is not called then."""
+        if not self._ask():
+            return False
+        self._hub.after(self._limit_s, partial(self._tell, []))
+        return True
+
+    def _ask(self) -> bool:
         while self._names:
-            asking = KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
+                asking = self._asking = KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM)
                 asking.setblocking(False)
-                asking.connect(self._names[0])
+                try:
+                    asking.connect(self._names[0])
+                except BlockingIOError:  # many ask at once
+                    self._close()
+                    self._hub.start()
+                    self._hub.after(_AGAIN_S, self._again)
+                    return True
                 if not _is_ours(asking):
                     raise PermissionError("another user's")
-                self._asking = asking
                 self._hub.watch(asking.fileno(), self._answered)
-            except BlockingIOError:  # many ask at once
-                asking.close()
-                self._asking = None
-                self._hub.start()
-                self._hub.after(_AGAIN_S, self._again)
+                return True
             except OSError:
-                asking.close()
-                self._asking = None
+                self._close()
                 del self._names[0]
-                continue
-            return True
         return False
 
     def _again(self) -> None:
-        if not self._called_off and not self.begin():
-            self._found([])
+        if self._found is not None and not self._ask():
+            self._tell([])
 
     def _answered(self) -> None:
         if self._asking is not None:
             text = b""
             with contextlib.suppress(OSError):
                 text = self._asking.recv(_MOST_GIDS * GID_BYTES)
-            self.call_off()
-            self._found(_gids(text))
+            self._tell(_gids(text))
+
+    def _tell(self, gids: list[bytes]) -> None:
+        found = self._found
+        self.call_off()
+        if found is not None:
+            found(gids)
 
     def call_off(self) -> None:
         """By the hub: nobody wants to know any more."""
-        self._called_off = True
+        self._found = None
+        self._close()
+
+    def _close(self) -> None:
         asking, self._asking = self._asking, None
         if asking is not None:
             self._hub.forget(asking.fileno())

@@ -165,12 +165,13 @@ class socket(DatagramSocket):
         self._failed = 0
         by_cm = self._is_by_cm()
         try:
-            self._upgrade = made = InProgress(self, self._numeric(address), self.settings)
+            made = InProgress(self, self._numeric(address), self.settings)
         except (OSError, ValueError, TypeError):
             return None
         if made.begin():
             return errno.EINPROGRESS
-        self._upgrade = None
+        if isinstance(self._upgrade, (InProgress, Upgrade)):  # another thread's
+            return errno.EALREADY
         return errno.ECONNREFUSED if by_cm else None
 
     def connected(self, upgrade: Upgrade | None, code: int) -> None:
@@ -179,6 +180,10 @@ class socket(DatagramSocket):
         """
         self._failed = code
         self._upgrade = upgrade
+        if upgrade is not None:
+            upgrade.poll()
+        if KernelSocket.fileno(self) < 0:  # it was closed meanwhile
+            self._leave(abruptly=True)
 
     def _is_by_cm(self) -> bool:
         """Whether it is to connect, or listens, by the connection manager alone."""
@@ -432,28 +437,30 @@ class socket(DatagramSocket):
 
     # sending
 
-    def _send(self, views: list[memoryview], flags: int, deadline: float | None) -> int:
-        upgrade = self._upgrade
-        assert upgrade is not None
+    def _send(
+        self, upgrade: Upgrade | InProgress, views: list[memoryview], flags: int, deadline: float | None
+    ) -> int:
         flags = _checked(flags)
         blocking = self.gettimeout() != 0 and not flags & _socket.MSG_DONTWAIT
         return upgrade.stream.send(views, deadline, blocking)
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Send; how many bytes."""
-        if self._upgrade is None:
+        upgrade = self._upgrade  # once, as in all of these: what is being made may be the kernel's since
+        if upgrade is None:
             return super().send(data, flags)
-        return self._send([memoryview(data).cast("B")], flags, self._deadline()[0])
+        return self._send(upgrade, [memoryview(data).cast("B")], flags, self._deadline()[0])
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         """Send all."""
-        if self._upgrade is None:
+        upgrade = self._upgrade
+        if upgrade is None:
             super().sendall(data, flags)
             return
         view = memoryview(data).cast("B")
         deadline = self._deadline()[0]
         while True:
-            view = view[self._send([view], flags, deadline) :]
+            view = view[self._send(upgrade, [view], flags, deadline) :]
             if not view.nbytes:
                 return
             if deadline is not None and time.monotonic() >= deadline:
@@ -463,7 +470,8 @@ class socket(DatagramSocket):
         self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /
     ) -> int:
         """Send ``buffers``, one after the other; EOPNOTSUPP for ancillary data."""
-        if self._upgrade is None:
+        upgrade = self._upgrade
+        if upgrade is None:
             return super().sendmsg(buffers, ancdata, flags, address)
         if _check_ancillary(ancdata):
             raise OSError(errno.EOPNOTSUPP, "ancillary data over RDMA")
@@ -474,7 +482,7 @@ class socket(DatagramSocket):
         views = [memoryview(each).cast("B") for each in buffers]
         if len(views) > 1 and sum(view.nbytes for view in views) <= self.settings.threshold_bytes:
             views = [memoryview(b"".join(views))]
-        return self._send(views, flags, self._deadline()[0])
+        return self._send(upgrade, views, flags, self._deadline()[0])
 
     def sendto(self, data: Any, *arguments: Any) -> int:
         """Send; a connection has its address."""
@@ -519,8 +527,9 @@ class socket(DatagramSocket):
         """Options are TCP's, but SO_ERROR."""
         one, upgrade = self._by_cm or self._beside(), self._upgrade
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR) and (self._failed or upgrade is not None):
-            found = self._failed or (0 if upgrade is None else upgrade.take_error())
-            self._failed = 0
+            found, self._failed = self._failed, 0
+            if not found and upgrade is not None:
+                found = upgrade.take_error()
             return found if len(arguments) < 3 else struct.pack("i", found)
         return super().getsockopt(*arguments) if one is None else one.tcp.getsockopt(*arguments)
 
@@ -539,15 +548,15 @@ class socket(DatagramSocket):
 
     def settimeout(self, value: float | None, /) -> None:
         """Of a connection that is being made: one that is to block waits here until it is there."""
-        super().settimeout(value)
         if value != 0:
-            self._await_connection()
+            self._await_connection()  # first: what the number stands for then is told
+        super().settimeout(value)
 
     def setblocking(self, flag: bool, /) -> None:
         """As `settimeout`."""
-        super().setblocking(flag)
         if flag:
             self._await_connection()
+        super().setblocking(flag)
 
     def _await_connection(self) -> None:
         upgrade = self._upgrade  # once: it is another one when the connection is there
@@ -585,6 +594,7 @@ class socket(DatagramSocket):
             self._leave(None)
         finally:
             super()._real_close(_ss)
+            self._leave(abruptly=True)  # what has come about in between
 
     def __del__(self) -> None:
         """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
