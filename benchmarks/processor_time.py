@@ -4,9 +4,10 @@
 
 A variant is softhca as it is imported, or of the folder PATH, with device OPTIONS: ``usual=?uniform=0``.  Of
 each, one process has two devices on loopback addresses, and one thread that posts at one and polls both, so
-that the thread's processor time is that of both ends and of the kernel between them.  What else runs on the
-machine costs it caches, but no time on a clock.  Variants take turns in each round; printed are microseconds
-an operation, medians of the rounds, and, behind the first variant, ratios to it within the rounds.
+that the thread's processor time is that of both ends and of the kernel between them.  Datagrams are those of
+`softhca.sockets`, there and back between two sockets of one thread.  What else runs on the machine costs it
+caches, but no time on a clock.  Variants take turns in each round; printed are microseconds an operation,
+medians of the rounds, and, behind the first variant, ratios to it within the rounds.
 """
 
 from __future__ import annotations
