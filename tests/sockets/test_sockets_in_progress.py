@@ -558,15 +558,14 @@ def test_a_connection_that_comes_about_while_it_is_closed_is_left(
         leave(one, abruptly)
 
     def comes(one: sockets.socket, upgrade: Upgrade, code: int) -> None:
-        upgrades.append(upgrade)
         closing.start()
         assert left.wait(limit_s(20))
         connected(one, upgrade, code)
+        upgrades.append(upgrade)
 
     monkeypatch.setattr(InProgress, "leave", leaves)
     monkeypatch.setattr(sockets.socket, "connected", comes)
     held.go_on.set()
-    settled()
     while not upgrades:
         settled()
     closing.join(limit_s(20))
@@ -618,8 +617,7 @@ def test_what_others_find_is_whole(
     with sockets.socket() as client:
         client.setblocking(False)
         assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
-        assert names == ["0.0.0.0"]
-        assert client.getsockname()[0] == "0.0.0.0"
+    assert names == ["0.0.0.0"]
 
 
 def test_of_two_that_connect_one_socket_at_once_one_is_second(
