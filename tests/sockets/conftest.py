@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import socket as kernel
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sockets_under_way import Held, settled
 
+from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets import devices
+from softhca.sockets import devices, port_lookup
+from softhca.sockets.connecting import mapped
 
 Pair = tuple[sockets.socket, sockets.socket]
 
@@ -45,3 +49,27 @@ def connected() -> Iterator[Callable[..., Pair]]:
     yield connect
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    one = Held(monkeypatch)
+    yield one
+    one.go_on.set()
+    settled()
+
+
+@pytest.fixture
+def server() -> Iterator[sockets.socket]:
+    with sockets.create_server(("127.0.0.1", 0)) as one:
+        one.settimeout(limit_s(20))
+        yield one
+
+
+@pytest.fixture
+def mute() -> Iterator[kernel.socket]:
+    """A TCP server of which somebody says that it is served by RDMA, and then not where."""
+    with kernel.create_server(("127.0.0.1", 0)) as one, kernel.socket(kernel.AF_UNIX) as sign:
+        sign.bind(port_lookup._name(one.getsockname()[1], mapped("127.0.0.1")))
+        sign.listen()
+        yield one

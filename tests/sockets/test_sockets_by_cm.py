@@ -17,6 +17,7 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets.datagram_socket import DatagramSocket
 from softhca.sockets.stream import Stream
 
@@ -41,6 +42,7 @@ def no_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("TCP")
 
     monkeypatch.setattr(DatagramSocket, "connect", refuse)
+    monkeypatch.setattr(KernelSocket, "connect_ex", refuse, raising=False)
 
 
 def made(settings: sockets.Settings = BY_CM) -> sockets.socket:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sockets_under_way import settled
 
 from machine_speed import limit_s
 from softhca import sockets
 from softhca.sockets import completion_thread, connecting, listening, port_lookup
 from softhca.sockets.datagram_socket import DatagramSocket
-from softhca.sockets.hub import CONNECTING
 
 Step = Callable[[], object]
 
@@ -156,6 +156,14 @@ def test_attendants_of_closed_devices_are_forgotten() -> None:
     assert completion_thread._completion_threads.pop(other)  # type: ignore[call-overload]
 
 
+def connected(name: Any) -> sockets.socket:
+    """A client that would ask for long."""
+    made = sockets.socket()
+    made.settings = sockets.Settings(connect_s=limit_s(20))
+    made.connect(name)
+    return made
+
+
 def bound(name: tuple[str, int] = ("127.0.0.1", 0)) -> sockets.socket:
     made = sockets.socket()
     made.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEADDR, 1)
@@ -204,6 +212,7 @@ def test_who_comes_when_the_kernel_begins_to_listen_is_not_too_early(
         thread.start()
         assert asks.wait(limit_s(20))
 
+    monkeypatch.setattr(listening, "BEGIN_S", limit_s(20))
     with bound() as server, sockets.socket() as client:
         client.settings = sockets.Settings(connect_s=limit_s(20))
         thread = threading.Thread(target=connects, args=(client,))
@@ -226,13 +235,14 @@ def test_a_listen_that_fails_promises_nothing(monkeypatch: pytest.MonkeyPatch) -
         thread.start()
         assert asked.wait(limit_s(20))
 
+    monkeypatch.setattr(listening, "BEGIN_S", limit_s(20))
     monkeypatch.setattr(listening.Served, "listens", is_asked)
     with bound() as late, kernel.socket() as plain:
         plain.setsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEADDR, 1)
         plain.bind(late.getsockname())
         plain.listen()
         name = late.getsockname()
-        thread = threading.Thread(target=lambda: clients.append(sockets.create_connection(name)))
+        thread = threading.Thread(target=lambda: clients.append(connected(name)))
         in_the_kernel_s_listen(monkeypatch, comes, lambda: None)
         with pytest.raises(OSError, match="in use"):
             late.listen()
@@ -245,7 +255,17 @@ def test_a_listen_that_fails_leaves_the_other_one_served() -> None:
         first.listen()
         with pytest.raises(OSError, match="in use"):
             second.listen()
-        speak(sockets.create_connection(first.getsockname()), first, True)
+        speak(connected(first.getsockname()), first, True)
+
+
+def test_a_socket_that_is_closed_while_it_begins_to_listen_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = bound()
+    host, port = server.getsockname()
+    in_the_kernel_s_listen(monkeypatch, lambda: None, server.close)
+    server.listen()
+    assert port_lookup.gids_of(port, connecting.mapped(host)) == []
 
 
 def test_a_socket_that_listens_without_an_address_gets_one() -> None:
@@ -253,7 +273,7 @@ def test_a_socket_that_listens_without_an_address_gets_one() -> None:
         one.listen()
         host, port = one.getsockname()
         assert host == "0.0.0.0"
-        speak(sockets.create_connection(("127.0.0.1", port)), one, True)
+        speak(connected(("127.0.0.1", port)), one, True)
 
 
 @pytest.mark.parametrize("blocking", [True, False])
@@ -262,6 +282,8 @@ def test_a_host_that_is_starting_is_asked_again_soon(monkeypatch: pytest.MonkeyP
     it can be connected to.
     """
     gid, name = connecting.mapped("127.0.0.1"), port_of_nobody()
+    monkeypatch.setattr(connecting, "UNREACHED_S", limit_s(60))
+    monkeypatch.setattr(connecting, "REFUSED_S", limit_s(20))
     monkeypatch.setattr(connecting, "is_here", lambda _: False)
     monkeypatch.setattr(connecting, "_unreached", {})
     monkeypatch.setattr(connecting.Asking, "begin", lambda _, *__: connecting.remember_unreached(gid))
@@ -274,9 +296,9 @@ def test_a_host_that_is_starting_is_asked_again_soon(monkeypatch: pytest.MonkeyP
             assert client.connect_ex(name) == errno.EINPROGRESS
             assert select.select([], [client], [], limit_s(20))[1]
             assert client.getsockopt(kernel.SOL_SOCKET, kernel.SO_ERROR) == errno.ECONNREFUSED
-            done = threading.Event()
-            CONNECTING.soon(done.set)
-            assert done.wait(limit_s(20))
+            assert client._left is not None
+            while client._left.tcp.fileno() >= 0:
+                settled()
     assert connecting.candidates(*name) == []
     monkeypatch.setattr(connecting, "UNREACHED_S", connecting.UNREACHED_S - connecting.REFUSED_S)
     assert connecting.candidates(*name) == [gid]

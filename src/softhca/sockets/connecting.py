@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,9 @@ from softhca.verbs.librdmacm_enums import RAI_NUMERICHOST
 from softhca.verbs.pyverbs_error import PyverbsError
 
 _ACK_OPTION = 3
+_TCP_INFO = struct.Struct("B139xI")
+"""`tcpi_state` and `tcpi_segs_in` of <linux/tcp.h>."""
+_TCP_CLOSE = 7
 UNREACHED_S = 60.0
 """A host that has not answered is not asked again for so long."""
 REFUSED_S = 1.0
@@ -119,6 +123,30 @@ def remember_refusal(gid: bytes) -> None:
             _unreached[gid] = min(_unreached[gid], time.monotonic() - UNREACHED_S + REFUSED_S)
 
 
+def _tcp_info(one: KernelSocket) -> tuple[int, int]:
+    """State, and how many segments have come.  OSError."""
+    raw = KernelSocket.getsockopt(one, socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    state, segments = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))
+    return state, segments
+
+
+def is_used(one: KernelSocket) -> bool:
+    """Whether a TCP socket connects, is connected, or listens."""
+    with contextlib.suppress(OSError):
+        return _tcp_info(one)[0] != _TCP_CLOSE
+    return False
+
+
+def was_refused(one: KernelSocket) -> bool:
+    """Whether a connection by TCP has failed by an answer of the peer, not by silence or for want of a way;
+    SO_ERROR, which tells it once, is left to the program.
+    """
+    with contextlib.suppress(OSError):
+        state, segments = _tcp_info(one)
+        return state == _TCP_CLOSE and segments > 0
+    return False
+
+
 def own_address(one: KernelSocket, towards: tuple[Any, ...]) -> tuple[str, int] | None:
     """The TCP address that ``one``, which is bound then, is going to have; None: there is none.  OSError."""
     host, port = KernelSocket.getsockname(one)[:2]
@@ -183,8 +211,9 @@ class Asking:
 
     def hand_over(self) -> None:
         """An event was queued for another thread."""
-        if self._stream is not None:
-            self._stream.hand_over()
+        stream = self._stream  # once: another thread may end it
+        if stream is not None:
+            stream.hand_over()
 
     def next_event(self, limit_s: float) -> IdentifierEvent | None:
         """The next event, which is waited for; None: none has come."""

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.weak_members import WeakMembers
 from softhca.sockets import connecting, port_lookup, registrations
 from softhca.sockets.connecting import Asking, mapped
 from softhca.sockets.hub import CONNECTING
@@ -206,7 +207,9 @@ class InProgress:
         names = (self.tcp.getsockname(), self._towards) if self._settings.by_cm else None
         made = Upgrade(self._stream, self.tcp, names, self._readiness)
         self._stream = None
-        if not self._tell(lambda one: one.connected(made, 0)):
+        if self._tell(lambda one: one.connected(made, 0)):
+            _all.discard(self)
+        else:
             made.leave(abruptly=True)
 
     def _give_up(self, code: int) -> None:
@@ -227,9 +230,9 @@ class InProgress:
             try:
                 inheritable = os.get_inheritable(number)
                 change = partial(os.dup2, self.tcp.fileno(), number, inheritable)
-                followed = registrations.follow(number, change)
+                followed = registrations.follow(number, change, lambda: one._shown)
             finally:
-                one.connected(None, code)
+                one.connected(None, code, self)
 
         if not self._tell(leave):
             self._call_off()
@@ -240,11 +243,15 @@ class InProgress:
         except OSError:
             self._wake()
 
+    def let_go(self) -> None:
+        """Of one that has left the connection to the kernel: the program has the socket no more."""
+        CONNECTING.soon(self._wake)
+
     def _wake(self) -> None:
         """Those that wait for the descriptor which the number stood for look again."""
-        try:
-            self.tcp.getpeername()
-        except OSError:
+        if self.tcp.fileno() < 0:
+            return
+        if connecting.was_refused(self.tcp):
             connecting.remember_refusal(self._address)
         self._close_tcp()
         self._readiness.set(False, True)
@@ -297,6 +304,13 @@ class InProgress:
         with self._changed:
             self._changed.wait_for(lambda: self._over)
 
+    def settle(self) -> None:
+        """Where it is just ending, until another is in its place: the number may stand for that one already,
+        and be ready.
+        """
+        with self._changed:
+            pass
+
     @property
     def stream(self) -> Any:
         """There is none yet: EAGAIN, also of one that has just ended, for then another is in its place."""
@@ -310,6 +324,7 @@ class InProgress:
     @property
     def peer_name(self) -> Any:
         """OSError ENOTCONN."""
+        self.settle()
         raise failure(errno.ENOTCONN)
 
     def take_error(self) -> int:
@@ -332,11 +347,16 @@ class InProgress:
         CONNECTING.soon(self._call_off)
 
     def drop(self) -> None:
-        """The hub: a socket was dropped that was not closed."""
+        """`CONNECTING`: a socket was dropped that was not closed."""
         self.leave(True)
 
     def abandon(self) -> None:
-        """In a forked child: the connection is the parent's, here it is ECONNRESET."""
+        """In a forked child: the connection is the parent's, here it is ECONNRESET.  Of one that is over
+        nothing is kept here.
+        """
+        if self._over:
+            self.tcp.close()
+            return
         self._changed = threading.Condition(threading.RLock())
         self._over = self._is_a_parent_s = True
         self._readiness.abandon()
@@ -348,13 +368,12 @@ class InProgress:
         self.tcp.close()
 
 
-_all: weakref.WeakSet[InProgress] = weakref.WeakSet()
+_all: WeakMembers[InProgress] = WeakMembers()
 
 
 def _after_fork() -> None:
-    for each in list(_all):
-        if not each._over:
-            each.abandon()
+    for each in _all:
+        each.abandon()
     _all.clear()
 
 

@@ -16,6 +16,8 @@ import os
 import socket as kernel
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from softhca.driver.errors import DriverError
@@ -23,7 +25,7 @@ from softhca.driver.rdmacm.addresses import of_gid
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import devices, port_lookup, requests
 from softhca.sockets.connecting import any_like, is_here, mapped
-from softhca.sockets.hub import before_fork
+from softhca.sockets.hub import HUB, before_fork
 from softhca.sockets.port_lookup import PortAdvertisement
 from softhca.sockets.protocol import Offer, ProtocolError, addresses_of
 from softhca.sockets.settings import Settings
@@ -34,7 +36,7 @@ from softhca.verbs.pyverbs_error import PyverbsError
 MOST = 256
 UNCLAIMED_S = 30.0
 BEGIN_S = 1.0
-"""So long who asks a socket that is about to listen waits at most for that."""
+"""So long who asks a socket that is about to listen waits at most for that.  The hub goes on meanwhile."""
 OPENED_S = 0.25
 """So long who accepts a TCP connection waits at most for the word that its stream is used: longer than a
 packet takes that is lost and sent again.
@@ -101,7 +103,8 @@ class Served:
         self._users = 1
         self._lock = threading.RLock()
         self._ready: dict[Key, tuple[float, Stream]] = {}
-        self._listens = threading.Event()
+        self._begun = False
+        self._early: list[Callable[[], object]] = []
         self._advertisements: list[PortAdvertisement] = []
         self.closed = False
         with requests.LOCK:
@@ -132,13 +135,32 @@ class Served:
 
     def begin(self) -> None:
         """The kernel listens."""
-        self._listens.set()
+        with self._lock:
+            self._begun = True
+        self._go_on()
 
     def listens(self) -> bool:
-        """Whether the kernel listens, for which is waited: peers find the port before it does, so that none
-        comes too early to find it.
+        """Whether the kernel listens.  Peers find the port before it does, so that none comes too early."""
+        return self._begun and not self.closed
+
+    def when_it_listens(self, then: Callable[[], object]) -> None:
+        """Have the hub call ``then`` once the kernel listens, or that is waited for no longer.
+        `ProtocolError`: too many wait.
         """
-        return self._listens.wait(BEGIN_S) and not self.closed
+        with self._lock:
+            if len(self._early) >= MOST:
+                raise ProtocolError("too many ask before the kernel listens")
+            self._early.append(then)
+            if not self._begun and not self.closed:
+                HUB.after(BEGIN_S, self._go_on)
+                return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        with self._lock:
+            early, self._early = self._early, []
+        for then in early:
+            HUB.soon(then)
 
     def serves(self, address: bytes) -> bool:
         """Whether TCP connections to ``address`` come here."""
@@ -194,7 +216,6 @@ class Served:
                 if self.closed:
                     return
                 self.closed = True
-                self._listens.set()
                 waiting = [stream for _, stream in self._ready.values()]
                 self._ready.clear()
             _served.pop(self._inode, None)
@@ -203,6 +224,7 @@ class Served:
             for sign in self._advertisements:
                 sign.close()
             self._listener.leave(self)
+        self._go_on()
         for stream in waiting:
             stream.refuse()
 
@@ -212,6 +234,17 @@ class Listener(requests.RequestListener):
 
     def requested(self, cmid: CMID, event: CMEvent) -> None:
         """Make a stream, for whoever accepts its TCP connection."""
+        self._answer(cmid, event, True)
+
+    def _again(self, cmid: CMID, event: CMEvent) -> None:
+        try:
+            self._answer(cmid, event, False)
+        except BaseException:
+            with contextlib.suppress(*requests.FAILED):
+                cmid.close()
+            raise
+
+    def _answer(self, cmid: CMID, event: CMEvent, may_wait: bool) -> None:
         stream: Stream | None = None
         served: Any = None
         key = b"", 0
@@ -220,8 +253,13 @@ class Listener(requests.RequestListener):
             host, towards = addresses_of(event.private_data)
             _check_host(cmid, host)
             served = self.find(towards)
-            if served is None or served.alone != peer.alone or not served.listens():
+            if served is None or served.alone != peer.alone:
                 raise ProtocolError("nobody listens at that address in that way")
+            if not served.listens():
+                if served.closed or not may_wait:
+                    raise ProtocolError("nobody listens at that address yet")
+                served.when_it_listens(partial(self._again, cmid, event))
+                return
             devices.keep(cmid)
             stream = Stream(cmid, served.settings)
             answer = stream.offer().encode()

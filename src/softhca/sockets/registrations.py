@@ -18,15 +18,26 @@ _EPOLL = "anon_inode:[eventpoll]"
 _WORD = 0xFFFFFFFF
 
 
-def follow(number: int, change: Callable[[], object]) -> bool:
+def follow(number: int, change: Callable[[], object], asked: Callable[[], bool] = lambda: True) -> bool:
     """``change`` what ``number`` stands for, and register it anew wherever it was registered, for the same
-    events.  The registrations of before end when nothing refers to that file any more.  False where some may
-    be left: they cannot be listed, or were not made by Python, which names a descriptor by its number.
+    events; ``asked`` tells whether anybody can have registered it.  The registrations of before end when
+    nothing refers to that file any more, which is open elsewhere meanwhile.  False where some may be left:
+    they cannot be listed, or were not made by Python, which names a descriptor by its number.
     """
-    complete = True
-    found: list[tuple[int, int]] = []
+    inode = os.fstat(number).st_ino
+    found, complete = _of_python(number, inode) if asked() else ([], True)
+    change()
+    complete = _register(number, found) and complete
+    if asked():  # what was registered while others were listed
+        since, whole = _of_python(number, inode)
+        complete = _register(number, [each for each in since if each not in found]) and whole and complete
+    return complete
+
+
+def _of_python(number: int, inode: int) -> tuple[list[tuple[int, int]], bool]:
+    """Epolls and events of ``number`` as it stands, or has stood, for the file, and whether these are all."""
+    found, complete = [], True
     try:
-        inode = os.fstat(number).st_ino
         for epoll, events, data, of in _registrations(number):
             if of not in (None, inode):
                 continue
@@ -36,8 +47,12 @@ def follow(number: int, change: Callable[[], object]) -> bool:
                 complete = False
     except OSError:
         complete = False
-    change()
-    for epoll, events in found:
+    return found, complete
+
+
+def _register(number: int, places: list[tuple[int, int]]) -> bool:
+    complete = True
+    for epoll, events in places:
         try:
             with select.epoll.fromfd(os.dup(epoll)) as again, contextlib.suppress(FileExistsError):
                 again.register(number, events)

@@ -14,11 +14,9 @@ import errno
 import os
 import socket as kernel
 import struct
-import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from operator import index
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
@@ -27,28 +25,33 @@ from softhca.sockets.carried import Carried, carried_of, carry
 from softhca.sockets.cm_listening import CmServed
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_socket import DatagramSocket
-from softhca.sockets.hub import HUB
+from softhca.sockets.hub import CONNECTING, HUB
 from softhca.sockets.in_progress import InProgress
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.stream import Stream
-from softhca.sockets.stream_parts import GONE, failure
+from softhca.sockets.stream_parts import (
+    GONE,
+    check_ancillary,
+    checked,
+    failure,
+    lingers_not,
+    reads_descriptors,
+)
 from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
-_KNOWN_FLAGS = (
-    _socket.MSG_PEEK | _socket.MSG_WAITALL | _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL | _socket.MSG_MORE
-)
 
 
 class socket(DatagramSocket):
     """As Python's ``socket.socket``.  ``settings`` are its connection's, and of those that it accepts."""
 
-    __slots__ = ("_alone", "_by_cm", "_carried", "_failed", "_listener", "_upgrade")
+    __slots__ = ("_alone", "_by_cm", "_carried", "_failed", "_left", "_listener", "_upgrade")
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._upgrade: Upgrade | InProgress | None = None
         self._failed = 0
+        self._left: InProgress | None = None
         self._listener: Served | None = None
         self._by_cm: CmServed | None = None
         self._alone = False
@@ -78,7 +81,7 @@ class socket(DatagramSocket):
         number, upgrade = super().fileno(), self._upgrade
         if upgrade is not None and number >= 0:
             upgrade.poll()
-        elif self._listener is not None and _reads_descriptors():
+        elif self._listener is not None and reads_descriptors():
             listener, self._listener, self._alone = self._listener, None, True
             if listener is not None:
                 listener.leave()
@@ -88,12 +91,21 @@ class socket(DatagramSocket):
         return (
             self._upgrade is None
             and self._carried is None
-            and not _reads_descriptors()
+            and (self._left is None or self.settings.by_cm)
+            and not reads_descriptors()
             and defaults.rdma
             and self.family in _FAMILIES
             and self.type == kernel.SOCK_STREAM
             and self._by_cm is None
             and not hasattr(self, "do_handshake")  # TLS in the kernel's descriptor
+        )
+
+    def _may_connect(self, address: Any) -> bool:
+        return (
+            self._may_upgrade()
+            and isinstance(address, tuple)
+            and len(address) >= 2
+            and (self.settings.by_cm or not connecting.is_used(self))
         )
 
     # connections
@@ -129,8 +141,9 @@ class socket(DatagramSocket):
         try:
             super().connect(address)
         except ConnectionRefusedError:
-            if self._may_upgrade():
-                connecting.remember_refusal(mapped(self._numeric(address)[0]))
+            with contextlib.suppress(OSError, ValueError):  # of the second look-up
+                if self._may_upgrade():
+                    connecting.remember_refusal(mapped(self._numeric(address)[0]))
             raise
 
     def connect_ex(self, address: Any, /) -> int:
@@ -151,18 +164,20 @@ class socket(DatagramSocket):
         return super().connect_ex(address) if made is None else made
 
     def _check_unconnected(self) -> None:
-        if isinstance(self._upgrade, InProgress):
+        if isinstance(self._settled(), InProgress):
             raise failure(errno.EALREADY)
         if self.stream is not None:
             raise failure(errno.EISCONN)
+        failed, self._failed = self._failed, 0
+        if failed:
+            raise failure(failed)
 
     def _begin_to_connect(self, address: Any) -> int | None:
         """Have it done while nobody waits, and say EINPROGRESS; None: it is the kernel's, as far as is known
         at once.
         """
-        if not self._may_upgrade() or not isinstance(address, tuple) or len(address) < 2:
+        if not self._may_connect(address):
             return None
-        self._failed = 0
         by_cm = self._is_by_cm()
         try:
             made = InProgress(self, self._numeric(address), self.settings)
@@ -174,11 +189,13 @@ class socket(DatagramSocket):
             return errno.EALREADY
         return errno.ECONNREFUSED if by_cm else None
 
-    def connected(self, upgrade: Upgrade | None, code: int) -> None:
-        """As `in_progress` says: it is over; by RDMA with ``upgrade``, else the connection is the kernel's.
-        ``code`` is the errno of a failure of which the kernel does not know, or 0.
+    def connected(self, upgrade: Upgrade | None, code: int, left: InProgress | None = None) -> None:
+        """As `in_progress` says: it is over; by RDMA with ``upgrade``, else ``left`` has left the connection
+        to the kernel, and whatever is tried again is the kernel's.  ``code`` is the errno of a failure of
+        which the kernel does not know, or 0.
         """
         self._failed = code
+        self._left = left
         self._upgrade = upgrade
         if upgrade is not None:
             upgrade.poll()
@@ -193,7 +210,7 @@ class socket(DatagramSocket):
         return kernel.getaddrinfo(address[0], address[1], self.family, self.type)[0][4]
 
     def _ask(self, address: Any) -> Stream | None:
-        if not self._may_upgrade() or not isinstance(address, tuple) or len(address) < 2:
+        if not self._may_connect(address):
             return None
         limit_s = self.settings.connect_s
         timeout = self.gettimeout()
@@ -247,6 +264,7 @@ class socket(DatagramSocket):
                 self._by_cm = CmServed(self, self.settings, backlog)
             except requests.FAILED as error:
                 raise requests.as_os_error(error) from None
+            self._leave_where_closed()
         if self._by_cm is not None:
             return
         if self._listener is not None or not self._may_upgrade():
@@ -266,6 +284,18 @@ class socket(DatagramSocket):
             listening.end_elsewhere(self)
         else:
             served.begin()
+        self._leave_where_closed()
+
+    def _leave_where_closed(self) -> None:
+        if KernelSocket.fileno(self) < 0:  # by another thread, which found nothing to leave
+            self._leave_listeners()
+
+    def _leave_listeners(self) -> None:
+        listener, self._listener = self._listener, None
+        served, self._by_cm = self._by_cm, None
+        for each in (listener, served):
+            if each is not None:
+                each.leave()
 
     def accept(self) -> tuple[socket, Any]:
         """The next connection, by RDMA where its peer has asked so."""
@@ -322,7 +352,7 @@ class socket(DatagramSocket):
             return super().recv(bufsize, flags)
         if bufsize < 0:
             raise ValueError("negative buffersize in recv")
-        flags = _checked(flags)
+        flags = checked(flags)
         if flags & _socket.MSG_WAITALL:
             whole = bytearray(bufsize)
             count = self.recv_into(whole, bufsize, flags)
@@ -346,7 +376,7 @@ class socket(DatagramSocket):
             return super().recv_into(buffer, nbytes, flags)
         if nbytes < 0:
             raise ValueError("negative buffersize in recv_into")
-        flags = _checked(flags)
+        flags = checked(flags)
         view = memoryview(buffer).cast("B")
         if nbytes > view.nbytes:
             raise ValueError("buffer too small for requested bytes")
@@ -437,12 +467,10 @@ class socket(DatagramSocket):
 
     # sending
 
-    def _send(
-        self, upgrade: Upgrade | InProgress, views: list[memoryview], flags: int, deadline: float | None
-    ) -> int:
-        flags = _checked(flags)
+    def _send(self, upgrade: Any, views: list[memoryview], flags: int, deadline: float | None) -> int:
+        flags = checked(flags)
         blocking = self.gettimeout() != 0 and not flags & _socket.MSG_DONTWAIT
-        return upgrade.stream.send(views, deadline, blocking)
+        return int(upgrade.stream.send(views, deadline, blocking))
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Send; how many bytes."""
@@ -473,7 +501,7 @@ class socket(DatagramSocket):
         upgrade = self._upgrade
         if upgrade is None:
             return super().sendmsg(buffers, ancdata, flags, address)
-        if _check_ancillary(ancdata):
+        if check_ancillary(ancdata):
             raise OSError(errno.EOPNOTSUPP, "ancillary data over RDMA")
         if address is not None and not isinstance(address, tuple):
             raise TypeError(f"an address is a tuple, not {type(address).__name__}")
@@ -510,11 +538,27 @@ class socket(DatagramSocket):
             one = self._carried = carried_of(KernelSocket.fileno(self))
         return one
 
+    def _ask_beside(self, ask: Callable[[Any], Any], otherwise: Callable[[], Any]) -> Any:
+        """Of what is beside, or of the kernel's number; again where a connection has ended meanwhile."""
+        while True:
+            one = self._beside()
+            if one is None:
+                return otherwise()
+            try:
+                return ask(one)
+            except OSError:
+                if one is self._upgrade or not isinstance(one, InProgress):
+                    raise
+
+    def _of_tcp(self, call: Callable[[KernelSocket], Any], otherwise: Callable[[], Any]) -> Any:
+        served = self._by_cm
+        if served is not None:
+            return call(served.tcp)
+        return self._ask_beside(lambda one: call(one.tcp), otherwise)
+
     def setsockopt(self, *arguments: Any) -> None:
         """Options are TCP's; SO_RCVBUF before the connection is made says how large the pool is."""
-        one = self._by_cm or self._beside()
-        if one is not None:
-            one.tcp.setsockopt(*arguments)
+        if self._of_tcp(lambda tcp: tcp.setsockopt(*arguments), lambda: True) is None:
             upgrade = self._upgrade
             if upgrade is not None:
                 upgrade.set_options()
@@ -525,26 +569,24 @@ class socket(DatagramSocket):
 
     def getsockopt(self, *arguments: Any) -> Any:
         """Options are TCP's, but SO_ERROR."""
-        one, upgrade = self._by_cm or self._beside(), self._upgrade
+        upgrade = self._settled()
         if arguments[:2] == (kernel.SOL_SOCKET, kernel.SO_ERROR) and (self._failed or upgrade is not None):
             found, self._failed = self._failed, 0
             if not found and upgrade is not None:
                 found = upgrade.take_error()
             return found if len(arguments) < 3 else struct.pack("i", found)
-        return super().getsockopt(*arguments) if one is None else one.tcp.getsockopt(*arguments)
+        return self._of_tcp(lambda tcp: tcp.getsockopt(*arguments), partial(super().getsockopt, *arguments))
 
     def getpeername(self) -> Any:
         """The peer's TCP address."""
-        one = self._beside()
-        return super().getpeername() if one is None else one.peer_name
+        return self._ask_beside(lambda one: one.peer_name, super().getpeername)
 
     def getsockname(self) -> Any:
         """This side's TCP address."""
         served = self._by_cm
         if served is not None:
             return served.tcp.getsockname()
-        one = self._beside()
-        return super().getsockname() if one is None else one.own_name
+        return self._ask_beside(lambda one: one.own_name, super().getsockname)
 
     def settimeout(self, value: float | None, /) -> None:
         """Of a connection that is being made: one that is to block waits here until it is there."""
@@ -557,6 +599,12 @@ class socket(DatagramSocket):
         if flag:
             self._await_connection()
         super().setblocking(flag)
+
+    def _settled(self) -> Upgrade | InProgress | None:
+        upgrade = self._upgrade
+        if isinstance(upgrade, InProgress):
+            upgrade.settle()
+        return self._upgrade
 
     def _await_connection(self) -> None:
         upgrade = self._upgrade  # once: it is another one when the connection is there
@@ -581,38 +629,35 @@ class socket(DatagramSocket):
 
     def _leave(self, abruptly: bool | None) -> None:
         """Have nothing beside the kernel's descriptor any more."""
+        self._let_go()
         upgrade, self._upgrade = self._upgrade, GONE
         if upgrade is not None and upgrade is not GONE:
-            upgrade.leave(self._lingers_not(upgrade) if abruptly is None else abruptly)
+            upgrade.leave(lingers_not(upgrade.tcp) if abruptly is None else abruptly)
 
     def _real_close(self, _ss: Any = _socket.socket) -> None:
-        for listener in (self._listener, self._by_cm):
-            if listener is not None:
-                listener.leave()
-        self._listener = self._by_cm = self._carried = None
+        self._leave_listeners()
+        self._carried = None
         try:
             self._leave(None)
         finally:
             super()._real_close(_ss)
             self._leave(abruptly=True)  # what has come about in between
 
+    def _let_go(self) -> None:
+        """The kernel's socket is this process's no more."""
+        left, self._left = getattr(self, "_left", None), None
+        if left is not None:
+            left.let_go()
+
     def __del__(self) -> None:
         """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
         upgrade, listener = getattr(self, "_upgrade", None), getattr(self, "_listener", None)
         if upgrade is not None and upgrade is not GONE:
-            HUB.soon(upgrade.drop)
-        for each in (listener, getattr(self, "_by_cm", None)):
-            if each is not None:
-                HUB.soon(each.leave)
+            (CONNECTING if isinstance(upgrade, InProgress) else HUB).soon(upgrade.drop)
+        self._let_go()
+        for each in filter(None, (listener, getattr(self, "_by_cm", None))):
+            HUB.soon(each.leave)
         super().__del__()
-
-    @staticmethod
-    def _lingers_not(upgrade: Upgrade | InProgress) -> bool:
-        """Whether the program wants an abrupt end (SO_LINGER with 0 seconds)."""
-        with contextlib.suppress(OSError):
-            raw = upgrade.tcp.getsockopt(kernel.SOL_SOCKET, kernel.SO_LINGER, 8)
-            return struct.unpack("ii", raw) == (1, 0)
-        return False
 
     def detach(self) -> int:
         """The descriptor, which can be read and written: that of a connection by RDMA by a `Relay`.  A
@@ -625,6 +670,7 @@ class socket(DatagramSocket):
         if listener is not None:
             listener.leave()
         number = super().detach()
+        self._let_go()
         if isinstance(upgrade, Upgrade):
             upgrade.stream.on_change = None
             try:
@@ -651,37 +697,3 @@ class socket(DatagramSocket):
         made.settings = self.settings
         made.settimeout(self.gettimeout())
         return made
-
-
-def _reads_descriptors() -> bool:
-    """Whether this thread runs an event loop that is not asyncio's own (uvloop): such a loop reads, writes
-    and accepts by the descriptor, and calls no method of the socket; its sockets are TCP's.
-    """
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    loop = asyncio._get_running_loop()
-    return loop is not None and not isinstance(loop, asyncio.BaseEventLoop)
-
-
-def _check_ancillary(items: Iterable[Any]) -> bool:
-    """Whether there are any; TypeError where one is no level, type and bytes."""
-    found = False
-    for each in items:
-        try:
-            level, kind, data = each
-        except ValueError:
-            raise TypeError("an item of ancillary data is a level, a type and bytes") from None
-        index(level)
-        index(kind)
-        memoryview(data)
-        found = True
-    return found
-
-
-def _checked(flags: int) -> int:
-    """The flags as a plain number: operations of `enum.IntFlag` take microseconds."""
-    plain = int(index(flags))
-    if plain & ~_KNOWN_FLAGS:
-        raise OSError(errno.EOPNOTSUPP, f"flags {plain & ~_KNOWN_FLAGS:#x} over RDMA")
-    return plain

@@ -1,0 +1,88 @@
+"""What tests of connections have that are made while nobody waits: such ones, and how to hold them up."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket as kernel
+import threading
+
+import pytest
+
+from machine_speed import limit_s
+from softhca import sockets
+from softhca.sockets.connecting import Asking
+from softhca.sockets.hub import CONNECTING
+from softhca.sockets.in_progress import InProgress
+
+SO_ERROR = kernel.SOL_SOCKET, kernel.SO_ERROR
+
+
+class Held:
+    """`Asking.begin` waits at ``go_on``; it has ``begun``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        begin = Asking.begin
+
+        def held(asking: Asking, *arguments: object) -> bool:
+            self.begun.set()
+            assert self.go_on.wait(limit_s(60))
+            return begin(asking, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Asking, "begin", held)
+
+
+def settled() -> None:
+    """What was under way at the hub is done."""
+    done = threading.Event()
+    CONNECTING.start()
+    CONNECTING.soon(done.set)
+    assert done.wait(limit_s(60))
+
+
+def started(name: tuple[str, int]) -> sockets.socket:
+    """A socket that connects, and would ask for long."""
+    client = sockets.socket()
+    client.settings = sockets.Settings(connect_s=limit_s(60))
+    client.setblocking(False)
+    assert client.connect_ex(name) == errno.EINPROGRESS
+    return client
+
+
+def writable(client: sockets.socket, limit: float = 20.0) -> bool:
+    return bool(select.select([], [client], [], limit_s(limit) if limit else 0)[1])
+
+
+def speak(client: sockets.socket, server: sockets.socket | kernel.socket) -> None:
+    with client, server.accept()[0] as accepted:
+        accepted.settimeout(limit_s(20))
+        client.sendall(b"hello")
+        assert accepted.recv(100) == b"hello"
+        accepted.sendall(b"and back")
+        client.settimeout(limit_s(20))
+        assert client.recv(100) == b"and back"
+
+
+def under_way(client: sockets.socket) -> InProgress:
+    made = client._upgrade
+    assert isinstance(made, InProgress)
+    return made
+
+
+def nobody_answers(made: InProgress) -> None:
+    """It is as if the time were over for the word where the port is served: the connection is TCP's."""
+    CONNECTING.soon(lambda: made._question is not None and made._question._tell([]))
+
+
+class Fleeting:
+    """An attribute that another thread takes away right behind the first look."""
+
+    def __init__(self, there: object) -> None:
+        self._values = [there]
+
+    def __get__(self, one: object, kind: type) -> object:
+        return self._values.pop() if self._values else None
+
+    def __set__(self, one: object, value: object) -> None:
+        self._values.clear()
