@@ -248,5 +248,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "polls hold up the peer that they wait for"), "driver/test_driver_poll_back_off.py"),
     (m("sockets-memory-is-waited-for-for-ever", SENDING, "0 if prompt else min(self._misses + 1, MISSES)", "0",
        "each send of memory that may change waits for a round trip"), "sockets/test_sockets_stream.py"),
+    (m("sockets-ready-before-it-is-over", "sockets/stream_socket.py", '        """Send all."""\n        upgrade = self._settled()\n', '        """Send all."""\n        upgrade = self._upgrade\n',
+       "who finds the descriptor writable sends, and is told that it would block"), "sockets/test_sockets_in_progress_ends.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -347,7 +347,7 @@ class socket(DatagramSocket):
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         """Up to ``bufsize`` bytes; none at the end."""
-        upgrade = self._upgrade
+        upgrade = self._settled()
         if upgrade is None:
             return super().recv(bufsize, flags)
         if bufsize < 0:
@@ -371,7 +371,7 @@ class socket(DatagramSocket):
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Receive into ``buffer``; into a `PageBuffer` by mapping where there is more than the threshold."""
-        upgrade = self._upgrade
+        upgrade = self._settled()
         if upgrade is None:
             return super().recv_into(buffer, nbytes, flags)
         if nbytes < 0:
@@ -406,7 +406,7 @@ class socket(DatagramSocket):
         """Up to ``bufsize`` bytes where they have arrived, without a copy; empty at the end of the stream.
         Their room is the sender's again once the view, and every view made of it, is released.
         """
-        upgrade = self._upgrade
+        upgrade = self._settled()
         if upgrade is None:
             return super().recv_view(bufsize)
         if bufsize <= 0:
@@ -422,13 +422,13 @@ class socket(DatagramSocket):
 
     def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
         """As `recv`; a stream's data have no address."""
-        if self._upgrade is None:
+        if self._settled() is None:
             return super().recvfrom(bufsize, flags)
         return self.recv(bufsize, flags), None
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
         """As `recv_into`; a stream's data have no address."""
-        if self._upgrade is None:
+        if self._settled() is None:
             return super().recvfrom_into(buffer, nbytes, flags)
         return self.recv_into(buffer, nbytes, flags), None
 
@@ -436,7 +436,7 @@ class socket(DatagramSocket):
         self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[bytes, list[Any], int, Any]:
         """As `recv`; there are no ancillary data."""
-        if self._upgrade is None:
+        if self._settled() is None:
             return super().recvmsg(bufsize, ancbufsize, flags)
         if bufsize < 0 or ancbufsize < 0:
             raise ValueError("negative buffer size in recvmsg")
@@ -446,7 +446,7 @@ class socket(DatagramSocket):
         self, buffers: Iterable[Any], ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[int, list[Any], int, Any]:
         """As `recv_into`, into one buffer after the other."""
-        if self._upgrade is None:
+        if self._settled() is None:
             return super().recvmsg_into(buffers, ancbufsize, flags)
         if ancbufsize < 0:
             raise ValueError("negative buffer size in recvmsg_into")
@@ -474,14 +474,14 @@ class socket(DatagramSocket):
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         """Send; how many bytes."""
-        upgrade = self._upgrade  # once, as in all of these: what is being made may be the kernel's since
+        upgrade = self._settled()  # once, as in all of these: what is being made may be the kernel's since
         if upgrade is None:
             return super().send(data, flags)
         return self._send(upgrade, [memoryview(data).cast("B")], flags, self._deadline()[0])
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         """Send all."""
-        upgrade = self._upgrade
+        upgrade = self._settled()
         if upgrade is None:
             super().sendall(data, flags)
             return
@@ -498,7 +498,7 @@ class socket(DatagramSocket):
         self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /
     ) -> int:
         """Send ``buffers``, one after the other; EOPNOTSUPP for ancillary data."""
-        upgrade = self._upgrade
+        upgrade = self._settled()
         if upgrade is None:
             return super().sendmsg(buffers, ancdata, flags, address)
         if check_ancillary(ancdata):
@@ -514,7 +514,7 @@ class socket(DatagramSocket):
 
     def sendto(self, data: Any, *arguments: Any) -> int:
         """Send; a connection has its address."""
-        if self._upgrade is None:
+        if self._settled() is None:
             return super().sendto(data, *arguments)
         return self.send(data, arguments[0] if len(arguments) > 1 else 0)
 
@@ -601,6 +601,7 @@ class socket(DatagramSocket):
         super().setblocking(flag)
 
     def _settled(self) -> Upgrade | InProgress | None:
+        """`_upgrade`; of a connection that is just ending what comes behind: the descriptor may say so."""
         upgrade = self._upgrade
         if isinstance(upgrade, InProgress):
             upgrade.settle()
