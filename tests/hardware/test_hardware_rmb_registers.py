@@ -197,7 +197,7 @@ def test_in_microcode_alone_of_two_accesses_in_a_clock_the_rq_s_counts() -> None
                 ctx.set(getattr(memory, f"{side}_{name}"), value)
         await ctx.tick()
         assert ctx.get(memory.rq_read_data) == 1
-        assert [ctx.get(memory.memory.data[place]) for place in (4, 5)] == [51, 5]
+        assert [ctx.get(memory.rq.memory.data[place]) for place in (4, 5)] == [51, 5]
 
     simulator(memory, bench).run()
 

@@ -200,7 +200,7 @@ GATES: tuple[tuple[Mutant, str], ...] = (
        "in microcode alone the RQ's engine stands for ever"), "hardware/test_hardware_subsystem.py"),
     (m("gates-walk-of-other-domains", "hardware/microcode/rows.inc", "        cmp     RQ_KEY_ADDRESS, last\n        jump.nz row\n        jump    walked\n", "        jump    walked\n",
        "in microcode alone the walk ends at the first row of another domain"), "hardware/test_hardware_microcode_walk.py"),
-    (m("gates-shared-keys-sq-first", "hardware/shared_key_memory.py", "Mux(self.rq_write, self.rq_write_addr, self.sq_write_addr)", "Mux(self.sq_write, self.sq_write_addr, self.rq_write_addr)",
+    (m("gates-shared-keys-sq-first", "hardware/rmb_rq.py", "Mux(self.rq_write, self.rq_write_addr, self.walk.write_address)", "Mux(self.walk.write, self.walk.write_address, self.rq_write_addr)",
        "in microcode alone the SQ's engine writes where the RQ's wanted to"), "hardware/test_hardware_rmb_registers.py"),
     (m("gates-shared-keys-rq-walks", "hardware/shared_key_memory.py", "self.sq.write_enable & (self.sq.write_address ==", "self.rq.write_enable & (self.rq.write_address ==",
        "the RQ's engine says that the SQ's walks"), "hardware/test_hardware_rmb_registers.py"),

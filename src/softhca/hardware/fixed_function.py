@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory, MemoryData
-from amaranth.lib.wiring import In
 
 from softhca.hardware.key_memory import KEYS, VIS, WORD_BITS, Geometry, read_within
-from softhca.hardware.rmb_rq import rq_ports
+from softhca.hardware.rmb_rq import join_ports, rq_ports
 from softhca.hardware.rmb_sq import RmbSq, sq_ports
 
 
@@ -54,7 +53,5 @@ class FixedFunctionManager(wiring.Component):
             self.rmb_mem_wr_addr.eq(walk.write_address),
             self.rmb_mem_wr_data.eq(walk.write_data),
         ]
-        for name, member in sq_ports(self.geometry).items():
-            inner, outer = getattr(self.sq, name), getattr(self, name)
-            m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+        join_ports(m, self.sq, self, sq_ports(self.geometry))
         return m

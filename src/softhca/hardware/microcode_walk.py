@@ -63,7 +63,7 @@ class MicrocodeWalk:
         keys = SharedKeyMemory(vis, KEYS)
         self._limit = 64 + 17 * vis
         self._program = microcode_program("walk", {"WORDS": self._words})
-        self._bench = EngineBench(KeyBlocks(SharedKeyRegisters(keys)), {"keys": keys.memory.data})
+        self._bench = EngineBench(KeyBlocks(SharedKeyRegisters(keys)), {"keys": keys.rq.memory.data})
 
     def run(self, memory: Sequence[int], pd: int, key: int) -> MeasuredWalk:
         """Walk over ``memory``, for ``key`` (27 bits) in the rows of ``pd``."""

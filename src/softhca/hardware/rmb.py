@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, connect
+from amaranth.lib.wiring import connect
 
 from softhca.hardware.key_memory import KEYS, VIS, Geometry
-from softhca.hardware.rmb_rq import RmbRq, rq_ports
+from softhca.hardware.rmb_rq import RmbRq, join_ports, rq_ports
 from softhca.hardware.rmb_sq import RmbSq, sq_ports
 
 
@@ -34,7 +34,5 @@ class RemoteKeyManager(wiring.Component):
         m.submodules.sq, m.submodules.rq = self.sq, self.rq
         connect(m, self.sq.walk, self.rq.walk)
         for part, ports in ((self.sq, sq_ports(self.geometry)), (self.rq, rq_ports(self.geometry))):
-            for name, member in ports.items():
-                inner, outer = getattr(part, name), getattr(self, name)
-                m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+            join_ports(m, part, self, ports)
         return m

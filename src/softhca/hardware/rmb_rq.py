@@ -6,6 +6,8 @@ port in the clocks in which the RQ does not read, and the write port in those in
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Module, Mux
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -32,6 +34,13 @@ def rq_ports(geometry: Geometry) -> dict[str, wiring.Member]:
         "rmb_mem_wr_addr": Out(address),
         "rmb_mem_wr_data": Out(WORD_BITS),
     }
+
+
+def join_ports(m: Module, part: Any, whole: Any, ports: dict[str, wiring.Member]) -> None:
+    """The ``ports`` of a whole are those of its part."""
+    for name, member in ports.items():
+        inner, outer = getattr(part, name), getattr(whole, name)
+        m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
 
 
 class RmbRq(wiring.Component):

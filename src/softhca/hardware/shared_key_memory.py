@@ -7,14 +7,14 @@ still between two instructions, and with it all packets (`softhca.hardware.subsy
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from softhca.hardware.key_memory import KEYS, VIS, WORD_BITS, Geometry, RemoteKeyMemory
+from softhca.hardware.key_memory import KEYS, VIS, WORD_BITS, Geometry
 from softhca.hardware.micro_registers import EngineBus, number_of
 from softhca.hardware.rmb_registers import MemorySide, join_memory, show
-from softhca.hardware.rmb_rq import rq_ports
+from softhca.hardware.rmb_rq import RmbRq, join_ports, rq_ports
 
 
 class SharedKeyMemory(wiring.Component):
@@ -40,29 +40,23 @@ class SharedKeyMemory(wiring.Component):
                 "sq_done": Out(1),
             }
         )
-        self.memory = RemoteKeyMemory(geometry, init)
+        self.rq = RmbRq(geometry, init)
 
     def elaborate(self, platform: object) -> Module:
-        """Multiplexers before the memory's ports."""
+        """The manager's receive side, whose walk is what the SQ's engine asks for."""
         m = Module()
-        m.submodules.memory = memory = self.memory
+        m.submodules.rq = rq = self.rq
+        walk = rq.walk
         m.d.comb += [
             self.sq_done.eq(~self.sq_walks),
-            self.rq_busy.eq(self.rq_read | self.rq_write),
-            self.rq_read_data.eq(memory.read_data),
-            self.sq_read_data.eq(memory.read_data),
-            self.rmb_mem_re.eq(self.rq_read | self.sq_read),
-            self.rmb_mem_rd_addr.eq(Mux(self.rq_read, self.rq_read_addr, self.sq_read_addr)),
-            self.rmb_mem_rd_data.eq(memory.read_data),
-            self.rmb_mem_we.eq(self.rq_write | self.sq_write),
-            self.rmb_mem_wr_addr.eq(Mux(self.rq_write, self.rq_write_addr, self.sq_write_addr)),
-            self.rmb_mem_wr_data.eq(Mux(self.rq_write, self.rq_write_data, self.sq_write_data)),
-            memory.read_enable.eq(self.rmb_mem_re),
-            memory.read_address.eq(self.rmb_mem_rd_addr),
-            memory.write_enable.eq(self.rmb_mem_we),
-            memory.write_address.eq(self.rmb_mem_wr_addr),
-            memory.write_data.eq(self.rmb_mem_wr_data),
+            self.sq_read_data.eq(walk.read_data),
+            walk.read.eq(self.sq_read),
+            walk.read_address.eq(self.sq_read_addr),
+            walk.write.eq(self.sq_write),
+            walk.write_address.eq(self.sq_write_addr),
+            walk.write_data.eq(self.sq_write_data),
         ]
+        join_ports(m, rq, self, rq_ports(self.geometry))
         return m
 
 
