@@ -1,6 +1,8 @@
 """Fixtures of the verbs room: a fake device for what needs none."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from verbs_fake_driver import FakeDriver, FakeRegistry
@@ -26,3 +28,10 @@ def context(registry: FakeRegistry) -> Iterator[Context]:
 @pytest.fixture
 def driver(context: Context) -> FakeDriver:
     return context._driver
+
+
+@pytest.fixture
+def closing() -> Iterator[Callable[[Any], Any]]:
+    """Closes what is put into it, youngest first."""
+    with contextlib.ExitStack() as stack:
+        yield lambda made: stack.enter_context(contextlib.closing(made))

@@ -60,13 +60,6 @@ def pair(loopback_address):
         devices.remove(f"cmid{number}")
 
 
-@pytest.fixture
-def closing():
-    """Closes what is put into it, youngest first."""
-    with contextlib.ExitStack() as stack:
-        yield lambda made: stack.enter_context(contextlib.closing(made))
-
-
 def test_synchronous_identifiers_connect_and_talk(here, closing):
     listener = closing(
         CMID(

@@ -1,6 +1,5 @@
 """RDMA CM: an identifier that another thread closes in the middle of a step."""
 
-import contextlib
 import errno
 
 import pytest
@@ -24,13 +23,6 @@ def here(loopback_address):
     devices.add(f"cmmeanwhile0=udp:{address}?same_host=0", "embedded")
     yield address
     devices.remove("cmmeanwhile0")
-
-
-@pytest.fixture
-def closing():
-    """Closes what is put into it, youngest first."""
-    with contextlib.ExitStack() as stack:
-        yield lambda made: stack.enter_context(contextlib.closing(made))
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """How identifiers of RDMA CM end: the time-wait behind a connection, and adapters that go away."""
 
-import contextlib
 import errno
 import os
 import select
@@ -46,12 +45,6 @@ def places(loopback_address, monkeypatch):
     yield found
     for name in found:
         devices.remove(name)
-
-
-@pytest.fixture
-def closing():
-    with contextlib.ExitStack() as stack:
-        yield lambda made: stack.enter_context(contextlib.closing(made))
 
 
 def kill(name):

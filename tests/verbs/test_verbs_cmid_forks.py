@@ -32,12 +32,6 @@ def here(loopback_address, monkeypatch):
     devices.remove("cmid0")
 
 
-@pytest.fixture
-def closing():
-    with contextlib.ExitStack() as stack:
-        yield lambda made: stack.enter_context(contextlib.closing(made))
-
-
 @contextlib.contextmanager
 def held(*locks):
     """Another thread has all of these locks."""

@@ -2,7 +2,6 @@
 and for datagrams.  What cannot be is refused with an errno and a text, and what can be goes on as before.
 """
 
-import contextlib
 import errno
 
 import pytest
@@ -34,13 +33,6 @@ def here(family, loopback_address):
     devices.add(f"cmorder0=udp:{place}?same_host=0", "embedded")
     yield address
     devices.remove("cmorder0")
-
-
-@pytest.fixture
-def closing():
-    """Closes what is put into it, youngest first."""
-    with contextlib.ExitStack() as stack:
-        yield lambda made: stack.enter_context(contextlib.closing(made))
 
 
 def fresh(here, space, closing):
