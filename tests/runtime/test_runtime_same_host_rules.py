@@ -70,7 +70,7 @@ def test_every_ring_is_armed_before_any_is_believed_to_be_empty(shared):
 )
 def test_memory_is_shared_with_the_same_user_alone(shared, monkeypatch, pid, uid, automatic, shares):
     monkeypatch.setattr(messages, "peer_of", lambda channel: (pid, os.geteuid() + uid))
-    monkeypatch.setattr(shared, "may_keep", lambda descriptor: True, raising=False)
+    monkeypatch.setattr(shared, "may_keep", lambda descriptor: True)
     shared.automatic = automatic
     assert shared.may_share_with(SimpleNamespace(fileno=lambda: 3)) is shares
 
@@ -86,7 +86,7 @@ def test_a_descriptor_that_is_anothers_now_says_nothing_of_a_process(shared, mon
     dropped, ended = [], [False]
     peer = SimpleNamespace(process=SimpleNamespace(has_ended=lambda: ended[0]))
     shared._by_process[9] = peer
-    monkeypatch.setattr(shared, "_drop", dropped.append, raising=False)
+    monkeypatch.setattr(shared, "_drop", dropped.append)
     shared._handle(9)
     assert dropped == []
     ended[0] = True
@@ -99,7 +99,7 @@ def test_what_a_peer_passes_unasked_is_closed(shared, monkeypatch):
     taken, closed, dropped = [], [], []
     monkeypatch.setattr(messages, "receive", lambda channel: come.pop(0))
     monkeypatch.setattr(messages, "close_all", closed.extend)
-    monkeypatch.setattr(shared, "_drop", dropped.append, raising=False)
+    monkeypatch.setattr(shared, "_drop", dropped.append)
     port = SimpleNamespace(take=lambda peer, message, descriptors: taken.append(descriptors))
     peer = OutboundPeer(port, Path(), None, None)
     shared._receive(peer)

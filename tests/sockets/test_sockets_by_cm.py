@@ -42,7 +42,7 @@ def no_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("TCP")
 
     monkeypatch.setattr(DatagramSocket, "connect", refuse)
-    monkeypatch.setattr(KernelSocket, "connect_ex", refuse, raising=False)
+    monkeypatch.setattr(KernelSocket, "connect_ex", refuse)
 
 
 def made(settings: sockets.Settings = BY_CM) -> sockets.socket:

@@ -180,7 +180,7 @@ def in_the_kernel_s_listen(monkeypatch: pytest.MonkeyPatch, before: Step, behind
         listen(one, backlog)
         behind()
 
-    monkeypatch.setattr(DatagramSocket, "listen", steps, raising=False)
+    monkeypatch.setattr(DatagramSocket, "listen", steps)
 
 
 @pytest.mark.parametrize("blocking", [True, False])
