@@ -36,6 +36,8 @@ from softhca.sockets.stream import Stream
 BY_CM = sockets.Settings(by_cm=True)
 LIMIT_S = limit_s(30)
 MOST_STEPS = 40
+ENOUGH = 16
+"""More descriptors than both ends of a connection and the question where a port is served have at a time."""
 
 
 @contextlib.contextmanager
@@ -153,9 +155,7 @@ def test_one_who_asks_where_no_descriptor_is_left_is_answered_later_and_no_turn_
 ) -> None:
     tried: list[int] = []
     plain = kernel.socket.accept
-    monkeypatch.setattr(
-        port_lookup.KernelSocket, "accept", lambda one: (tried.append(1), plain(one))[1]
-    )
+    monkeypatch.setattr(port_lookup.KernelSocket, "accept", lambda one: (tried.append(1), plain(one))[1])
     with sockets.create_server(("127.0.0.1", 0)) as server, kernel.socket(kernel.AF_UNIX) as asking:
         name = port_lookup._name(server.getsockname()[1], mapped("127.0.0.1"), what)
         asking.settimeout(LIMIT_S)
@@ -293,11 +293,11 @@ def test_without_a_descriptor_who_waits_to_be_accepted_stays() -> None:
             assert asked.result(LIMIT_S) == b"later"
 
 
-@pytest.mark.parametrize("spare", range(7))
+@pytest.mark.parametrize("spare", [*range(7), ENOUGH])
 def test_a_connect_that_nobody_waits_for_ends_with_few_descriptors(
     monkeypatch: pytest.MonkeyPatch, spare: int
 ) -> None:
-    """By RDMA, by TCP, or with an error; and leaves nothing."""
+    """By RDMA, by TCP, or with an error, and leaves nothing; with enough by RDMA, with none by TCP."""
     monkeypatch.setattr(in_progress, "_LEFT_S", 0.05)
     with sockets.create_server(("127.0.0.1", 0)) as server:
         for _ in range(2):  # all threads and devices are there at the end
@@ -309,6 +309,8 @@ def test_a_connect_that_nobody_waits_for_ends_with_few_descriptors(
     gc.collect()
     before = descriptors()
     with sockets.create_server(("127.0.0.1", 0)) as server, made() as client:
+        if spare == ENOUGH:
+            client.settings = sockets.Settings(connect_s=LIMIT_S)
         client.setblocking(False)
         with descriptors_left(spare):
             assert client.connect_ex(server.getsockname()) == errno.EINPROGRESS
@@ -317,6 +319,9 @@ def test_a_connect_that_nobody_waits_for_ends_with_few_descriptors(
             assert poll.poll(LIMIT_S * 1000)
         code = client.getsockopt(kernel.SOL_SOCKET, kernel.SO_ERROR)
         assert code in (0, errno.EMFILE)
+        if spare in (0, ENOUGH):
+            assert code == 0
+            assert (client.stream is not None) == bool(spare)
         if not code:
             with server.accept()[0] as accepted:
                 client.sendall(b"hello")
