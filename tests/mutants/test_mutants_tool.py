@@ -2,13 +2,17 @@
 
 import ast
 import gc
+import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import mutant_auto
 import pytest
-from mutant_auto import Auto
+from mutant_auto import Auto, SessionHangs
 from mutant_catalogue import CATALOGUE, EVERYTHING, QUICK, UNSEEN
 from mutant_edits import Edit, Mutant, MutantError, Source, file_of, from_diff
 from mutant_equivalents import EQUIVALENT
@@ -288,6 +292,50 @@ def test_a_session_that_cannot_begin_is_an_error(source):
     edit, _ = BY_RULE["tests find it"]
     with pytest.raises(MutantError, match="the session ended"):
         auto.run([Mutant("one", (edit,), "why")], lambda result: None)
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict", "rule"),
+    [
+        (SessionHangs("the session hangs"), STOPPED, ""),
+        (MutantError("the session ended: no"), FOUND, "does not load"),
+    ],
+)
+def test_a_mutant_that_is_tried_alone_is_stopped_where_it_hangs_and_found_where_it_ends(
+    source, monkeypatch, ends, verdict, rule
+):
+    """Of those that run at import: a session that takes too long says nothing of the mutant."""
+    alone = []
+
+    def session(auto, home, edits, applied, told):
+        if applied:
+            alone.append(home)
+            raise ends
+        told({"number": 0, "verdict": "import"})
+
+    monkeypatch.setattr(Auto, "_session", session)
+    edit, _ = BY_RULE["it runs at import"]
+    reported = []
+    (result,) = Auto(source, 1, 1, 10, 1).run([Mutant("one", (edit,), "why")], reported.append)
+    assert (result.verdict, result.rule) == (verdict, rule)
+    assert reported == [result]
+    assert [home.exists() for home in alone] == [False]
+
+
+def test_a_session_of_one_mutant_that_says_nothing_hangs_and_is_ended(source, monkeypatch):
+    """By a clock that is 100 seconds on at each look; 60 and five times the limit may pass."""
+    ended = []
+    process = SimpleNamespace(
+        poll=lambda: None, terminate=lambda: ended.append("terminate"), wait=lambda: ended.append("wait")
+    )
+    now = itertools.count(0, 100)
+    monkeypatch.setattr(mutant_auto, "subprocess", Mock(Popen=lambda *words, **options: process))
+    monkeypatch.setattr(mutant_auto, "time", Mock(monotonic=lambda: next(now), sleep=lambda _: None))
+    auto = Auto(source, 1, 1, 10, 1)
+    with pytest.raises(SessionHangs):
+        auto._session(source.original, [["file", "find", "replace", 1]], True, lambda answer: None)
+    assert ended == ["terminate", "wait"]
+    assert next(now) == 300, "which is more than 110 seconds, and 100 are not"
 
 
 def test_functions_are_exchanged_that_the_collector_of_garbage_does_not_see():
