@@ -61,7 +61,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 
 @pytest.fixture
 def server() -> Iterator[sockets.socket]:
+    """A server that is served by RDMA."""
     with sockets.create_server(("127.0.0.1", 0)) as one:
+        assert one._listener is not None
         one.settimeout(limit_s(20))
         yield one
 

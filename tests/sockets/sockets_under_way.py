@@ -54,8 +54,14 @@ def writable(client: sockets.socket, limit: float = 20.0) -> bool:
     return bool(select.select([], [client], [], limit_s(limit) if limit else 0)[1])
 
 
-def speak(client: sockets.socket, server: sockets.socket | kernel.socket) -> None:
+def speak(
+    client: sockets.socket, server: sockets.socket | kernel.socket, by_rdma: bool | None = None
+) -> None:
+    """What is sent arrives on both sides, and goes by RDMA, or not; None: however it goes."""
     with client, server.accept()[0] as accepted:
+        if by_rdma is not None:
+            assert (client.stream is not None) == by_rdma
+            assert (getattr(accepted, "stream", None) is not None) == by_rdma
         accepted.settimeout(limit_s(20))
         client.sendall(b"hello")
         assert accepted.recv(100) == b"hello"

@@ -8,11 +8,11 @@ import socket as kernel
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sockets_under_way import settled
+from sockets_under_way import settled, speak
 
 from machine_speed import limit_s
 from softhca import sockets
@@ -30,24 +30,6 @@ print("ready", flush=True)
 connection, _ = server.accept()
 connection.sendall(str(connection.stream).encode())
 """
-
-
-@pytest.fixture
-def server() -> Iterator[sockets.socket]:
-    with sockets.create_server(("127.0.0.1", 0)) as made:
-        assert made._listener is not None
-        yield made
-
-
-def speak(client: sockets.socket, accepting: kernel.socket, by_rdma: bool) -> None:
-    """What is sent arrives, and goes by RDMA, or not."""
-    accepted, _ = accepting.accept()
-    with client, accepted:
-        accepted.settimeout(20)
-        assert (client.stream is not None) == by_rdma
-        assert (getattr(accepted, "stream", None) is not None) == by_rdma
-        client.sendall(b"hello")
-        assert accepted.recv(5, kernel.MSG_WAITALL) == b"hello"
 
 
 def test_a_port_is_served_only_at_its_address(server: sockets.socket) -> None:
@@ -97,6 +79,7 @@ def test_where_others_may_accept_too_the_port_is_served_by_tcp() -> None:
 
 
 def test_another_process_that_accepts_there_ends_it(server: sockets.socket) -> None:
+    server.setblocking(True)  # as the other process has it then
     number = server.fileno()
     command = [sys.executable, "-c", ACCEPTS_TOO, str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[number]) as process:
