@@ -179,13 +179,9 @@ int no_nap(const struct timespec *time, struct timespec *left)
 
 static void take_news(void)
 {
-    for (struct device *each = devices; each; each = each->next) {
-        for (uint32_t i = 0; each->host && i < each->port_count; i++)
-            if (each->ports[i].open)
-                take_entries(&each->ports[i]);
+    for (struct device *each = devices; each; each = each->next)
         if (each->host)
-            routes_take(each);
-    }
+            take_all(each);
 }
 
 /* What happens to the first device. */

@@ -176,6 +176,15 @@ static int wait_for_news(const struct device *device, int asked)
     return !news[0].revents || recv(device->events, &event, sizeof event, MSG_WAITALL) == (ssize_t)sizeof event;
 }
 
+/* Take what has come on all open ports of a device; whether subnet administration is to answer still. */
+static int take_all(struct device *device)
+{
+    for (uint32_t i = 0; i < device->port_count; i++)
+        if (device->ports[i].open)
+            take_entries(&device->ports[i]);
+    return routes_take(device);
+}
+
 static void *watch(void *argument)
 {
     struct device *device = argument;
@@ -184,10 +193,7 @@ static void *watch(void *argument)
     int cancel_state, asked = 0;
     while (wait_for_news(device, asked)) {
         cm_lock(&cancel_state);
-        for (uint32_t i = 0; i < device->port_count && !device->closing; i++)
-            if (device->ports[i].open)
-                take_entries(&device->ports[i]);
-        asked = !device->closing && routes_take(device);
+        asked = !device->closing && take_all(device);
         cm_unlock(cancel_state);
     }
     cm_lock(&cancel_state);
