@@ -72,6 +72,14 @@ static void read_devices(void)
     }
 }
 
+/* All of them, which are read at the first time; NULL: there is none. */
+static struct device *listed(void)
+{
+    if (!devices_read)
+        read_devices();
+    return devices;
+}
+
 /* Attaching */
 
 static int places_grow(struct device *device, uint32_t room)
@@ -379,12 +387,10 @@ static int is_on_loopback(const struct place *place, const struct wanted *wanted
 static int choose(fit *const *fits, int count, const struct wanted *wanted, int otherwise,
                   struct place **found)
 {
-    if (!devices_read)
-        read_devices();
-    if (!devices)
+    if (!listed())
         return ENODEV;
     for (int i = 0; i < count; i++)
-        for (struct device *each = devices; each; each = each->next) {
+        for (struct device *each = listed(); each; each = each->next) {
             int error = attach(each);
             if (error)
                 otherwise = error;
@@ -440,9 +446,7 @@ int place_towards(const struct ip *destination, struct place **found)
 
 void devices_attach(void)
 {
-    if (!devices_read)
-        read_devices();
-    for (struct device *each = devices; each; each = each->next)
+    for (struct device *each = listed(); each; each = each->next)
         attach(each);
 }
 
@@ -458,9 +462,7 @@ struct place **places_all(uint32_t *count)
 {
     struct place **found = NULL, **grown;
     *count = 0;
-    if (!devices_read)
-        read_devices();
-    for (struct device *each = devices; each; each = each->next) {
+    for (struct device *each = listed(); each; each = each->next) {
         if (attach(each))
             continue;
         for (uint32_t i = 0; i < each->place_count; i++) {
