@@ -13,7 +13,6 @@
 #define STEPS 40
 #define ENTRIES 4
 #define MOST 4
-#define ALL_RIGHTS 0x3f
 #define ON_DEMAND 64
 #define ZERO_BASED 32
 #define TEXT_BYTES 200
@@ -192,7 +191,7 @@ static void address_handles(unsigned at)
 static void shared_receives(unsigned at, unsigned char kind)
 {
     struct ibv_srq_init_attr_ex init = {.attr = {ENTRIES, 2, 0}, .comp_mask = kind % 2 ? 15 : 2, .srq_type = 1,
-                                        .pd = pd, .xrcd = xrcd, .cq = cq ? &cq->base : NULL};
+                                        .pd = pd, .cq = cq ? &cq->base : NULL};
     struct ibv_xrcd_init_attr domain = {.comp_mask = 3, .fd = -1, .oflags = O_CREAT};
     struct ibv_sge pieces[2] = {{(uintptr_t)data, kind, 0}, {(uintptr_t)data, kind, 0}};
     struct ibv_recv_wr receive = {.sg_list = pieces, .num_sge = fed() % 3}, *bad;
