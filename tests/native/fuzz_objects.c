@@ -6,9 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "library.h"
-
-#include "fuzz_adapter.h"
+#include "fuzz_library.h"
 
 #define STEPS 40
 #define ENTRIES 4
@@ -17,13 +15,7 @@
 #define ZERO_BASED 32
 #define TEXT_BYTES 200
 
-extern struct ibv_pd *ibv_alloc_pd(struct ibv_context *);
-extern struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
 extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int);
-extern int ibv_dereg_mr(struct ibv_mr *);
-extern int ibv_destroy_cq(struct ibv_cq *);
-extern int ibv_destroy_qp(struct ibv_qp *);
-extern int ibv_destroy_srq(struct ibv_srq *);
 extern int ibv_query_srq(struct ibv_srq *, struct ibv_srq_attr *);
 extern struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *, struct ibv_wc *, struct ibv_grh *, uint8_t);
 extern int ibv_destroy_ah(struct ibv_ah *);
@@ -34,9 +26,7 @@ extern struct ibv_mr *ibv_import_mr(struct ibv_pd *, uint32_t);
 extern void ibv_unimport_mr(struct ibv_mr *);
 extern int ibv_query_pkey(struct ibv_context *, uint8_t, int, uint16_t *);
 
-static struct ibv_context *context;
 static struct verbs_front *front;
-static struct ibv_pd *pd;
 static struct ibv_cq_ex *cq;
 static struct ibv_qp *qp;
 static struct ibv_srq *srqs[MOST];
@@ -64,6 +54,12 @@ static void make_queues(void)
         qp->state = 3; /* what the adapter thinks of it is its own affair */
 }
 
+static void begin(void)
+{
+    front = &CONTEXT(context)->front;
+    make_queues();
+}
+
 /* One completion, as a program may ask for all of it; the sum is only to be made of something. */
 static unsigned read_all(void)
 {
@@ -75,13 +71,9 @@ static unsigned read_all(void)
 static void poll_one_by_one(void)
 {
     struct ibv_poll_cq_attr none = {0};
-    struct softhca_cqe cqe;
     if (!cq)
         return;
-    fed_bytes(&cqe, sizeof cqe);
-    if (qp && fed() % 4)
-        cqe.qp_num = qp->qp_num;
-    adapter_scribble(&CQ(cq)->ring, &cqe, sizeof cqe);
+    complete(&cq->base, qp);
     if (cq->start_poll(cq, &none))
         return;
     do
@@ -273,10 +265,9 @@ static void step(void)
     }
 }
 
-/* All is given back, whatever the adapter says; of what it alone keeps the memory of the program's own is freed. */
+/* Of what the adapter alone keeps the memory of the program's own is freed. */
 static void finish(void)
 {
-    HOST(context)->dead = EIO;
     if (qp)
         ibv_destroy_qp(qp);
     for (int at = 0; at < MOST; at++) {
@@ -293,29 +284,11 @@ static void finish(void)
     if (cq)
         ibv_destroy_cq(&cq->base);
     free(xrcd);
-    free(pd);
-    qp = NULL, cq = NULL, xrcd = NULL, pd = NULL;
-    ibv_close_device(context);
+    qp = NULL, cq = NULL, xrcd = NULL;
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t count)
 {
-    static struct device *device;
-    adapter_begin(bytes, count);
-    if (!device)
-        device = device_at("fuzz", "@fuzz");
-    adapter_honest = fed() % 8 != 0;
-    context = open_context(device);
-    adapter_honest = 1;
-    if (context) {
-        front = &CONTEXT(context)->front;
-        pd = ibv_alloc_pd(context);
-        make_queues();
-        adapter_honest = fed() % 2;
-        for (int i = 0; pd && i < STEPS && fed_more(); i++)
-            step();
-        finish();
-    }
-    adapter_end();
+    play(bytes, count, STEPS, begin, step, finish);
     return 0;
 }

@@ -4,21 +4,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "library.h"
-
-#include "fuzz_adapter.h"
+#include "fuzz_library.h"
 
 #define MOST 8
 #define STEPS 48
 #define ENTRIES 4
 
-extern struct ibv_pd *ibv_alloc_pd(struct ibv_context *);
-extern int ibv_dealloc_pd(struct ibv_pd *);
-extern struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
-extern int ibv_dereg_mr(struct ibv_mr *);
 extern struct ibv_cq *ibv_create_cq(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
 extern int ibv_resize_cq(struct ibv_cq *, int);
-extern int ibv_destroy_cq(struct ibv_cq *);
 extern struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *);
 extern int ibv_destroy_comp_channel(struct ibv_comp_channel *);
 extern int ibv_get_cq_event(struct ibv_comp_channel *, struct ibv_cq **, void **);
@@ -28,16 +21,11 @@ extern void ibv_ack_async_event(struct ibv_async_event *);
 extern struct ibv_qp *ibv_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 extern int ibv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int);
 extern int ibv_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
-extern int ibv_destroy_qp(struct ibv_qp *);
 extern struct ibv_srq *ibv_create_srq(struct ibv_pd *, struct ibv_srq_init_attr *);
-extern int ibv_destroy_srq(struct ibv_srq *);
 extern struct ibv_dm *ibv_import_dm(struct ibv_context *, uint32_t);
 extern void ibv_unimport_dm(struct ibv_dm *);
 extern ssize_t _ibv_query_gid_table(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t, size_t);
 
-static struct device *device;
-static struct ibv_context *context;
-static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *cqs[MOST];
 static struct ibv_qp *qps[MOST];
@@ -45,6 +33,11 @@ static struct ibv_srq *srqs[MOST];
 static unsigned char data[256];
 static struct ibv_mr *kept[STEPS]; /* whose end the adapter has refused */
 static int kept_count;
+
+static void begin(void)
+{
+    channel = ibv_create_comp_channel(context);
+}
 
 static void make(unsigned char kind)
 {
@@ -69,18 +62,6 @@ static void end(unsigned char kind, unsigned at)
         srqs[at] = NULL;
     else if (kind % 3 == 2 && qps[at] && !ibv_destroy_qp(qps[at]))
         qps[at] = NULL;
-}
-
-static void complete(struct ibv_cq *cq)
-{
-    struct softhca_cqe cqe;
-    struct ibv_qp *qp = qps[fed() % MOST];
-    if (!cq)
-        return;
-    fed_bytes(&cqe, sizeof cqe);
-    if (qp && fed() % 4)
-        cqe.qp_num = qp->qp_num;
-    adapter_scribble(&CQ(cq)->ring, &cqe, sizeof cqe);
 }
 
 static void poll_both(struct ibv_cq *cq)
@@ -171,7 +152,7 @@ static void step(void)
     switch (kind % 10) {
     case 0: case 1: make(kind / 10); break;
     case 2: end(kind / 10, at); break;
-    case 3: complete(cqs[at]); break;
+    case 3: complete(cqs[at], qps[fed() % MOST]); break;
     case 4: poll_both(cqs[at]); break;
     case 5: post(qps[at], kind); break;
     case 6: adapter_event(at, fed() % 24, fed() % 4); take_events(); break;
@@ -183,7 +164,6 @@ static void step(void)
 
 static void finish(void)
 {
-    HOST(context)->dead = EIO; /* whatever the adapter would say: all is given back */
     for (unsigned at = 0; at < MOST; at++)
         end(2, at);
     for (unsigned at = 0; at < MOST; at++)
@@ -192,28 +172,11 @@ static void finish(void)
         ibv_dereg_mr(kept[--kept_count]);
     if (channel)
         ibv_destroy_comp_channel(channel);
-    free(pd);
     channel = NULL;
-    pd = NULL;
-    ibv_close_device(context);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t count)
 {
-    adapter_begin(bytes, count);
-    if (!device)
-        device = device_at("fuzz", "@fuzz");
-    adapter_honest = fed() % 8 != 0;
-    context = open_context(device);
-    adapter_honest = 1;
-    if (context) {
-        pd = ibv_alloc_pd(context);
-        channel = ibv_create_comp_channel(context);
-        adapter_honest = fed() % 2;
-        for (int i = 0; pd && i < STEPS && fed_more(); i++)
-            step();
-        finish();
-    }
-    adapter_end();
+    play(bytes, count, STEPS, begin, step, finish);
     return 0;
 }
