@@ -172,12 +172,18 @@ class World:
         return self._address
 
     def start(
-        self, *command: str, pass_fds: tuple[int, ...] = (), **variables: str
+        self,
+        *command: str,
+        pass_fds: tuple[int, ...] = (),
+        stdin: int = subprocess.DEVNULL,
+        **variables: str,
     ) -> subprocess.Popen[str]:
-        """Start a program whose words, of both kinds, come from its ``stdout``; it inherits ``pass_fds``."""
+        """Start a program whose words, of both kinds, come from its ``stdout``; it inherits ``pass_fds``, and
+        reads ``stdin``, which is a descriptor or as of ``subprocess.Popen``.
+        """
         return subprocess.Popen(
             [*self.prefix, *command],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -139,13 +139,11 @@ def test_who_is_bound_is_attached(libibverbs, cm_client, served):
     to be bound takes no adapter.
     """
     own = World(libibverbs, "*")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    told = dict(own.environment)
-    del told["SOFTHCA_DEBUG"]
+    del own.environment["SOFTHCA_DEBUG"]
     if not served:
-        told["SOFTHCA_DEVICES"] = "softhca0=unix:@softhca-nobody-listens"
+        own.environment["SOFTHCA_DEVICES"] = "softhca0=unix:@softhca-nobody-listens"
     try:
-        with subprocess.Popen([str(cm_client), "bound"], **pipes, text=True, env=told) as program:
+        with own.start(str(cm_client), "bound", stdin=subprocess.PIPE) as program:
             try:
                 assert program.stdout.read(1) == "."
                 assert resources(own.socket)["hosts"] == served
@@ -161,9 +159,7 @@ def test_who_waits_for_events_before_a_close_waits_on(libibverbs, cm_client):
     """As with the kernel's device, though another thread's command is under way at the adapter."""
     own = World(libibverbs, "*")
     try:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        command = [str(cm_client), "closing"]
-        with subprocess.Popen(command, **pipes, text=True, env=own.environment) as program:
+        with own.start(str(cm_client), "closing", stdin=subprocess.PIPE) as program:
             try:
                 assert program.stdout.read(1) == "."
                 own.adapter.send_signal(signal.SIGSTOP)
