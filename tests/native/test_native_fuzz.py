@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import fuzz_native
 import pytest
@@ -17,13 +18,44 @@ from softhca.native import build
 
 SOME = 600
 """Of the seeds, and as many of what is made of them."""
+DRIVER = str(fuzz_native.HERE / "fuzz_main.c")
+SAYS = """
+    #include <stdio.h>
+    int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
+    {
+        for (size_t i = 0; i < bytes; i++)
+            fprintf(stderr, "%02x", data[i]);
+        fputc('\\n', stderr);
+        return 0;
+    }
+"""
+"""Says every input that it is given."""
+HANGS = """
+    int LLVMFuzzerTestOneInput(const unsigned char *data, unsigned long bytes)
+    {
+        for (volatile unsigned long i = bytes; i && *data == 'h'; i++)
+            ;
+        return 0;
+    }
+"""
+"""Does not end where an input begins with h."""
+
+
+def driven(folder: Path, text: str, *flags: str) -> Path:
+    """The program of ``fuzz_main.c`` with an entry whose C is ``text``; ``flags`` are for the compiler."""
+    command = build.compiler()
+    if command is None:
+        pytest.skip("there is no C compiler")
+    source, program = folder / "entry.c", folder / "entry"
+    source.write_text(text)
+    subprocess.run([*command, *flags, str(source), DRIVER, "-o", str(program)], check=True)
+    return program
 
 
 @pytest.mark.parametrize("target", fuzz_native.TARGETS)
 def test_inputs_do_no_harm(tmp_path, target):
     sanitizers()
-    command, driver = [*build.compiler(), "-O0"], str(fuzz_native.HERE / "fuzz_main.c")
-    program = fuzz_native.compiled(target, tmp_path, command, [driver])
+    program = fuzz_native.compiled(target, tmp_path, [*build.compiler(), "-O0"], [DRIVER])
     found = fuzz_native.spread(tmp_path / "seeds")
     first = len(fuzz_native.written())
     some = [*found[:first], *random.Random(target).sample(found[first:], SOME - first)]
@@ -35,23 +67,7 @@ def test_inputs_do_no_harm(tmp_path, target):
 
 
 def test_dice_make_the_same_inputs_again(tmp_path):
-    command = build.compiler()
-    if command is None:
-        pytest.skip("there is no C compiler")
-    source = tmp_path / "says.c"
-    source.write_text("""
-        #include <stdio.h>
-        int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
-        {
-            for (size_t i = 0; i < bytes; i++)
-                fprintf(stderr, "%02x", data[i]);
-            fputc('\\n', stderr);
-            return 0;
-        }
-    """)
-    program = tmp_path / "says"
-    driver = str(fuzz_native.HERE / "fuzz_main.c")
-    subprocess.run([*command, str(source), driver, "-o", str(program)], check=True)
+    program = driven(tmp_path, SAYS)
     files = [tmp_path / "short", tmp_path / "long", tmp_path / "empty"]
     for file, data in zip(files, (b"abc", bytes(4096), b""), strict=True):
         file.write_bytes(data)
@@ -71,21 +87,7 @@ def test_dice_make_the_same_inputs_again(tmp_path):
 
 
 def test_an_input_that_takes_too_long_ends_the_program_and_is_kept(tmp_path):
-    command = build.compiler()
-    if command is None:
-        pytest.skip("there is no C compiler")
-    source = tmp_path / "hangs.c"
-    source.write_text("""
-        int LLVMFuzzerTestOneInput(const unsigned char *data, unsigned long bytes)
-        {
-            for (volatile unsigned long i = bytes; i && *data == 'h'; i++)
-                ;
-            return 0;
-        }
-    """)
-    program, kept = tmp_path / "hangs", tmp_path / "last"
-    driver = str(fuzz_native.HERE / "fuzz_main.c")
-    subprocess.run([*command, "-DLIMIT_S=1", str(source), driver, "-o", str(program)], check=True)
+    program, kept = driven(tmp_path, HANGS, "-DLIMIT_S=1"), tmp_path / "last"
     files = [tmp_path / "ends", tmp_path / "hangs_input", tmp_path / "later"]
     for file, data in zip(files, (b"ends", b"hangs", b"later"), strict=True):
         file.write_bytes(data)
