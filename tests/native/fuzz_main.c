@@ -1,6 +1,7 @@
 /* libFuzzer's entry where there is no libFuzzer: fuzz_main RUNS SECONDS SEED KEPT FILE… takes the files as inputs,
    and then, RUNS times or for SECONDS, whichever is over first, what it makes of them by the dice of SEED.  The
-   input that ended the program stands in the file KEPT; one that takes longer than LIMIT_S ends it, by SIGALRM. */
+   input that ended the program stands in the file KEPT; one that takes longer than LIMIT_S ends it, by SIGALRM.
+   The exit status is 2 where a word is wrong, and where a file cannot be read or is longer than MOST_BYTES. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -55,6 +56,13 @@ static int read_file(const char *path, struct input *input)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t bytes = file < 0 ? -1 : read(file, input->data, sizeof input->data);
+    unsigned char more;
+    if (bytes < 0)
+        perror(path);
+    if (bytes == MOST_BYTES && read(file, &more, 1)) {
+        fprintf(stderr, "%s: longer than %d bytes\n", path, MOST_BYTES);
+        bytes = -1;
+    }
     if (file >= 0)
         close(file);
     input->bytes = bytes < 0 ? 0 : (size_t)bytes;

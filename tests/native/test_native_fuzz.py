@@ -86,6 +86,18 @@ def test_dice_make_the_same_inputs_again(tmp_path):
     assert (tmp_path / "last").read_bytes().hex() == said(2)[-1]
 
 
+@pytest.mark.parametrize(("length", "said"), [
+    (4097, "longer than 4096 bytes"), (None, "No such file or directory"),
+])  # fmt: skip
+def test_a_file_that_is_not_taken_whole_ends_the_program(tmp_path, length, said):
+    program, file, kept = driven(tmp_path, SAYS), tmp_path / "file", tmp_path / "last"
+    if length is not None:
+        file.write_bytes(bytes(length))
+    words = fuzz_native.made_by_dice(program, kept, [file], 0, 1, 1)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{file}: {said}\n")
+
+
 def test_an_input_that_takes_too_long_ends_the_program_and_is_kept(tmp_path):
     program, kept = driven(tmp_path, HANGS, "-DLIMIT_S=1"), tmp_path / "last"
     files = [tmp_path / "ends", tmp_path / "hangs_input", tmp_path / "later"]
