@@ -250,5 +250,11 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "each send of memory that may change waits for a round trip"), "sockets/test_sockets_stream.py"),
     (m("sockets-ready-before-it-is-over", "sockets/stream_socket.py", '        """Send all."""\n        upgrade = self._settled()\n', '        """Send all."""\n        upgrade = self._upgrade\n',
        "who finds the descriptor writable sends, and is told that it would block"), "sockets/test_sockets_in_progress_ends.py"),
+    (m("sockets-close-waits-for-the-hub", "sockets/in_progress.py", "        self._close_tcp()\n        if not self._woken:\n", "        if not self._woken:\n",
+       "a peer hears of a close only when the hub is free"), "sockets/test_sockets_left_to_tcp.py"),
+    (m("sockets-child-keeps-the-readiness", "sockets/in_progress.py", "            if one is None or one._left is self:  # else an upgrade has it\n", "            if False:\n",
+       "a forked child keeps two descriptors of each connection that was left to TCP"), "sockets/test_sockets_left_to_tcp.py"),
+    (m("sockets-stream-lost-while-it-is-opened", "sockets/connecting.py", "        made = self._stream\n        made.begin(", "        made, self._stream, self._cmid = self._stream, None, None\n        made.begin(",
+       "a stream whose peer goes while it is opened is never given back"), "sockets/test_sockets_left_to_tcp.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

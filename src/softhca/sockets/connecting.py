@@ -225,10 +225,11 @@ class Asking:
             remember_unreached(self._gid)
         if event is None or event.kind != events.ESTABLISHED or self._stream is None:
             return None
-        self._stream.begin(Offer.decode(event.private_data))
-        made, self._stream, self._cmid = self._stream, None, None
+        made = self._stream
+        made.begin(Offer.decode(event.private_data))
         made.follow(self._channel)
         made.open()
+        self._stream = self._cmid = None  # what fails before that is given back by `end`
         return made
 
     def end(self) -> None:

@@ -55,7 +55,7 @@ class InProgress:
         self._owner: weakref.ref[socket] = weakref.ref(one)
         self._changed = threading.Condition(threading.RLock())
         self._over = self._is_a_parent_s = False
-        self._followed = False
+        self._followed = self._woken = False
         self._made = contextlib.ExitStack()
         self._question: port_lookup.Question | None = None
         self._asking: Asking | None = None
@@ -239,18 +239,24 @@ class InProgress:
             return
         self._followed = followed
         try:
-            CONNECTING.watch(self.tcp.fileno(), self._wake, select.EPOLLOUT)
-        except OSError:
+            with self._changed:  # the program may let go of it
+                CONNECTING.watch(self.tcp.fileno(), self._wake, select.EPOLLOUT)
+        except (OSError, ValueError):
             self._wake()
 
     def let_go(self) -> None:
-        """Of one that has left the connection to the kernel: the program has the socket no more."""
-        CONNECTING.soon(self._wake)
+        """Of one that has left the connection to the kernel: the program has the socket no more, and its peer
+        is to hear that at once, whatever the hub is at.
+        """
+        self._close_tcp()
+        if not self._woken:
+            CONNECTING.soon(self._wake)
 
     def _wake(self) -> None:
         """Those that wait for the descriptor which the number stood for look again."""
-        if self.tcp.fileno() < 0:
+        if self._woken:
             return
+        self._woken = True
         if connecting.was_refused(self.tcp):
             connecting.remember_refusal(self._address)
         self._close_tcp()
@@ -293,9 +299,10 @@ class InProgress:
         self._made.close()
 
     def _close_tcp(self) -> None:
-        if self.tcp.fileno() >= 0:
-            CONNECTING.forget(self.tcp.fileno())
-            self.tcp.close()
+        with self._changed:
+            if self.tcp.fileno() >= 0:
+                CONNECTING.forget(self.tcp.fileno())
+                self.tcp.close()
 
     # in the place of an upgrade
 
@@ -354,13 +361,17 @@ class InProgress:
         """In a forked child: the connection is the parent's, here it is ECONNRESET.  Of one that is over
         nothing is kept here.
         """
-        if self._over:
-            self.tcp.close()
-            return
         self._changed = threading.Condition(threading.RLock())
+        one = self._owner()
+        if self._over:
+            self._woken = True
+            self.tcp.close()
+            if one is None or one._left is self:  # else an upgrade has it
+                self._readiness.abandon()
+                self._readiness.close()
+            return
         self._over = self._is_a_parent_s = True
         self._readiness.abandon()
-        one = self._owner()
         if one is not None and one._upgrade is self and KernelSocket.fileno(one) >= 0:
             ended = Readiness()
             ended.replace(KernelSocket.fileno(one))

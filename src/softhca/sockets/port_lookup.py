@@ -177,9 +177,12 @@ class Question:
 
     def _answered(self) -> None:
         if self._asking is not None:
-            text = b""
-            with contextlib.suppress(OSError):
+            try:
                 text = self._asking.recv(_MOST_GIDS * GID_BYTES)
+            except BlockingIOError:
+                return  # it was told of another descriptor, which had this number
+            except OSError:
+                text = b""
             self._tell(_gids(text))
 
     def _tell(self, gids: list[bytes]) -> None:

@@ -616,7 +616,7 @@ class socket(DatagramSocket):
 
     def shutdown(self, how: int, /) -> None:
         """End a half, or both."""
-        upgrade = self._upgrade
+        upgrade = self._settled()
         if upgrade is None:
             super().shutdown(how)
             return
