@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import socket as kernel
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -68,6 +70,21 @@ def speak(
         accepted.sendall(b"and back")
         client.settimeout(limit_s(20))
         assert client.recv(100) == b"and back"
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """What a forked child says of ``work``: 0, or the errno that it ended with; 255: another exception."""
+    child = os.fork()
+    if not child:
+        status = 255
+        try:
+            work()
+            status = 0
+        except OSError as error:
+            status = error.errno or 255
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def under_way(client: sockets.socket) -> InProgress:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket as kernel
 import threading
 from collections.abc import Callable
 
 import pytest
+from sockets_under_way import in_child
 
 from softhca import sockets
 from softhca.sockets.hub import HUB
@@ -21,21 +21,6 @@ Connect = Callable[..., Pair]
 def accepted(connected: Connect) -> Pair:
     """The client and the server's end, which this thread has just accepted."""
     return connected()
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """What a forked child says of ``work``: 0, or the errno that it ended with; 255: another exception."""
-    child = os.fork()
-    if not child:
-        status = 255
-        try:
-            work()
-            status = 0
-        except OSError as error:
-            status = error.errno or 255
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_the_child_serves_what_was_accepted(accepted: Pair) -> None:

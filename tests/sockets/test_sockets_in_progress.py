@@ -19,6 +19,7 @@ from sockets_under_way import (
     SO_ERROR,
     Fleeting,
     Held,
+    in_child,
     nobody_answers,
     settled,
     speak,
@@ -240,18 +241,14 @@ def test_what_nobody_wants_is_given_back(held: Held, server: sockets.socket, how
 def test_a_forked_child_has_no_connection(held: Held, server: sockets.socket) -> None:
     client = started(server.getsockname())
     assert held.begun.wait(limit_s(20))
-    child = os.fork()
-    if not child:
-        try:
-            readable = select.select([client], [], [], 0)[0] == [client]
-            code = client.getsockopt(*SO_ERROR)
-            try:
-                client.send(b"x")
-            except ConnectionResetError:
-                os._exit(0 if readable and code == errno.ECONNRESET else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def is_reset() -> None:
+        assert select.select([client], [], [], 0)[0] == [client]
+        assert client.getsockopt(*SO_ERROR) == errno.ECONNRESET
+        with pytest.raises(ConnectionResetError):
+            client.send(b"x")
+
+    assert in_child(is_reset) == 0
     held.go_on.set()
     assert writable(client)
     assert client.getsockopt(*SO_ERROR) == 0

@@ -15,6 +15,7 @@ from sockets_under_way import (
     SO_ERROR,
     Fleeting,
     Held,
+    in_child,
     nobody_answers,
     settled,
     speak,
@@ -402,10 +403,11 @@ def test_a_child_keeps_nothing_of_what_was_left_to_the_kernel(
     monkeypatch: pytest.MonkeyPatch, mute: kernel.socket
 ) -> None:
     client, made = silent(monkeypatch, mute)
-    child = os.fork()
-    if not child:
-        os._exit(0 if made.tcp.fileno() < 0 <= client.fileno() else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def is_closed() -> None:
+        assert made.tcp.fileno() < 0 <= client.fileno()
+
+    assert in_child(is_closed) == 0
     client.close()
 
 
