@@ -14,7 +14,7 @@ import pytest
 from machine_speed import limit_s
 from softhca import sockets
 from softhca.sockets.connecting import Asking
-from softhca.sockets.hub import CONNECTING
+from softhca.sockets.hub import CONNECTING, Hub
 from softhca.sockets.in_progress import InProgress
 
 SO_ERROR = kernel.SOL_SOCKET, kernel.SO_ERROR
@@ -35,11 +35,11 @@ class Held:
         monkeypatch.setattr(Asking, "begin", held)
 
 
-def settled() -> None:
+def settled(hub: Hub = CONNECTING) -> None:
     """What was under way at the hub is done."""
     done = threading.Event()
-    CONNECTING.start()
-    CONNECTING.soon(done.set)
+    hub.start()
+    hub.soon(done.set)
     assert done.wait(limit_s(60))
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from sockets_under_way import settled
 
 from machine_speed import limit_s
 from softhca import sockets
@@ -88,20 +89,13 @@ def test_who_closes_asks_nobody_any_more(bound: Bound, monkeypatch: pytest.Monke
     (resolution,) = one.datagrams._resolutions
     end_s = time.monotonic() + LONG_S
     while not unanswered and time.monotonic() < end_s:
-        turn_of_the_hub()
+        settled(HUB)
     assert resolution._cmid is not None
     one.close()
-    turn_of_the_hub()
+    settled(HUB)
     assert resolution._cmid is None
     for each in unanswered:
         each.close()
-
-
-def turn_of_the_hub() -> None:
-    """What it was to do is done."""
-    done = threading.Event()
-    HUB.soon(done.set)
-    assert done.wait(LONG_S)
 
 
 @pytest.mark.parametrize("length", [65_508, 100_000])

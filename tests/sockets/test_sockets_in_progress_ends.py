@@ -503,9 +503,7 @@ class Early:
 
 def test_who_comes_before_the_kernel_listens_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     early = Early(monkeypatch, limit_s(60))
-    done = threading.Event()
-    HUB.soon(done.set)
-    assert done.wait(limit_s(20))
+    settled(HUB)
     assert early.client.stream is None
     KernelSocket.listen(early.server)
     early.served.begin()

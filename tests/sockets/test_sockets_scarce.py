@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from sockets_under_way import settled
 
 from machine_speed import limit_s
 from softhca import sockets
@@ -63,14 +64,6 @@ def made(settings: sockets.Settings | None = None) -> sockets.socket:
     one.settings = settings or one.settings
     one.settimeout(LIMIT_S)
     return one
-
-
-def rounds_of_the_hub(count: int) -> None:
-    """Have its thread go round so often."""
-    for _ in range(count):
-        been = threading.Event()
-        HUB.soon(been.set)
-        assert been.wait(LIMIT_S)
 
 
 # the hub
@@ -165,9 +158,10 @@ def test_one_who_asks_where_no_descriptor_is_left_is_answered_later_and_no_turn_
             end_s = time.monotonic() + LIMIT_S
             while not tried:
                 assert time.monotonic() < end_s
-                rounds_of_the_hub(1)
+                settled(HUB)
             seen = len(tried)
-            rounds_of_the_hub(200)
+            for _ in range(200):
+                settled(HUB)
             assert len(tried) <= seen + 20
         answer = asking.recv(1000)  # in bounded time
         if not what:
@@ -329,7 +323,7 @@ def test_a_connect_that_nobody_waits_for_ends_with_few_descriptors(
     limit = time.monotonic() + LIMIT_S
     while descriptors() > before:
         assert time.monotonic() < limit
-        rounds_of_the_hub(1)
+        settled(HUB)
         gc.collect()
 
 
@@ -463,7 +457,8 @@ def test_nothing_is_left_whatever_step_fails(
                 return more
             time.sleep(0.01)
 
-    rounds_of_the_hub(2)
+    for _ in range(2):
+        settled(HUB)
     before = there()
     for number in range(MOST_STEPS):
         failed = round_that_fails(number)
