@@ -1,4 +1,4 @@
-"""A channel whose adapter is a script: it answers commands as a test says, and writes events and entries."""
+"""Channels whose adapter is a script: it answers commands as a test says, and writes events and entries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from softhca.driver.channels import HostChannel
+from softhca.driver.connections import CmEvent
 from softhca.driver.errors import DriverError
 from softhca.driver.events import EventRouter
 from softhca.driver.session import Session
@@ -59,6 +60,40 @@ class ScriptedChannel(HostChannel):
 
     def wake_waiters(self) -> None:
         self.noted.append("wake")
+
+
+class ScriptedCmChannel:
+    """In place of a `CmChannel`; its device has it as ``channel``.  Each command is taken down in ``sent``,
+    with its arguments, and gives a new number, or is refused with the errno ``refusal``.  What has come is
+    put there by `queue_event`, or into ``come``, of which nobody is told.
+    """
+
+    def __init__(self, device: Any, port: int, entries: int, on_event: Callable[[], object]) -> None:
+        self.device, self.on_event = device, on_event
+        self.come: list[CmEvent] = []
+        self.sent: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self.refusal = 0
+        device.channel = self
+
+    @property
+    def idle(self) -> bool:
+        return not self.come
+
+    def receive(self, timeout_s: float | None) -> CmEvent:
+        return self.come.pop(0)
+
+    def queue_event(self, *found: CmEvent) -> None:
+        self.come += found
+        self.on_event()
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def command(*arguments: Any, **options: Any) -> int:
+            self.sent.append((name, arguments, options))
+            if self.refusal:
+                raise DriverError(self.refusal, "refused")
+            return len(self.sent) + 100
+
+        return command
 
 
 class ScriptedDriver:

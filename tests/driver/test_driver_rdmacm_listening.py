@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from scripted_channel import ScriptedCmChannel
 
 from softhca.driver import connections as cm
 from softhca.driver.errors import DriverError
@@ -22,36 +23,6 @@ from softhca.queues.states import ERR, RTR, RTS
 HERE, THERE, ELSEWHERE = (bytes(10) + b"\xff\xff" + bytes((10, 0, 0, n)) for n in (1, 2, 3))
 PORT = 7471
 LIMITS = {"phys_port_cnt": 1, "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 16}
-
-
-class Channel:
-    """Takes down commands; `idle` and `receive` give what the test has put into ``come``."""
-
-    def __init__(self, device, port, entries, on_event):
-        self.device, self.on_event = device, on_event
-        self.come, self.sent = [], []
-        self.refusal = 0
-        device.channel = self
-
-    @property
-    def idle(self):
-        return not self.come
-
-    def receive(self, timeout_s):
-        return self.come.pop(0)
-
-    def queue_event(self, *found):
-        self.come += found
-        self.on_event()
-
-    def __getattr__(self, name):
-        def command(*arguments, **options):
-            self.sent.append((name, arguments, options))
-            if self.refusal:
-                raise DriverError(self.refusal, "refused")
-            return len(self.sent) + 100
-
-        return command
 
 
 class Device:
@@ -83,7 +54,7 @@ class Device:
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.setattr(ports, "CmChannel", Channel)
+    monkeypatch.setattr(ports, "CmChannel", ScriptedCmChannel)
     return Device()
 
 
@@ -146,7 +117,7 @@ class NativeDevice(Device):
 
 
 def test_a_request_on_a_native_link_says_the_way_back_and_must_be_of_a_partition(monkeypatch):
-    monkeypatch.setattr(ports, "CmChannel", Channel)
+    monkeypatch.setattr(ports, "CmChannel", ScriptedCmChannel)
     device = NativeDevice()
     local = LocalDevices(lambda: ["told0"], lambda name: device)
     owner = Identifier(EventChannel(), TCP, local, PortNumbers(seed=1))

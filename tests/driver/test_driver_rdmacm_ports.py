@@ -5,6 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from scripted_channel import ScriptedCmChannel
 
 from softhca.driver.connections import CM_DISCONNECTED, CmEvent, CmPath, CmQueuePair
 from softhca.driver.errors import DriverError
@@ -19,35 +20,9 @@ from softhca.queues.states import RTS
 NOBODY = bytes(16)
 
 
-class Channel:
-    """Takes down what begins and ends; `receive` gives what the test has put into ``come``."""
-
-    def __init__(self, device, port, entries, on_event):
-        self.come, self.sent = [], []
-        self.on_event = on_event
-
-    @property
-    def idle(self):
-        return not self.come
-
-    def receive(self, timeout_s):
-        return self.come.pop(0)
-
-    def listen(self, service_id, backlog):
-        self.sent.append("listen")
-        return 100 + len(self.sent)
-
-    def destroy(self, number):
-        self.sent.append(("destroy", number))
-
-    def queue_event(self, *found):
-        self.come += found
-        self.on_event()
-
-
 @pytest.fixture
 def port(monkeypatch):
-    monkeypatch.setattr(ports, "CmChannel", Channel)
+    monkeypatch.setattr(ports, "CmChannel", ScriptedCmChannel)
     return CmPort(SimpleNamespace(alive=True), 1)
 
 
@@ -84,7 +59,7 @@ def test_who_stops_again_ends_no_later_listener(port):
         port.listen(9, 1, taker)
         for _ in range(2):
             port.stop(9, taker)
-    assert [each if each == "listen" else each[0] for each in port.channel.sent] == ["listen", "destroy"] * 2
+    assert [name for name, *_ in port.channel.sent] == ["listen", "destroy"] * 2
 
 
 @pytest.mark.parametrize(("active", "retries"), [(True, 5), (False, 2)])
