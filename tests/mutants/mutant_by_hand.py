@@ -56,7 +56,7 @@ WIRING = "mailbox/wiring.py"
 BY_ADAPTER_CONNECTION_INSTANCES = "adapter/test_adapter_connection_instances.py"
 BY_ADAPTER_HOST_AGENTS = "adapter/test_adapter_host_agents.py"
 BY_DRIVER_CHANNEL_ENDS = "driver/test_driver_channel_ends.py"
-BY_DRIVER_RDMACM_EVENTS = "driver/test_driver_rdmacm_events.py"
+BY_DRIVER_RDMACM_CHANNEL = "driver/test_driver_rdmacm_channel.py"
 BY_DRIVER_RDMACM_LISTENING = "driver/test_driver_rdmacm_listening.py"
 BY_DRIVER_RDMACM_PORTS = "driver/test_driver_rdmacm_ports.py"
 BY_DRIVER_SESSION = "driver/test_driver_session.py"
@@ -206,17 +206,17 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
     (m("hand-ri-bind-refused-port", IDENTIFIER, "        except DriverError:\n            self._port_numbers.release(binding)\n            raise\n", "        except DriverError:\n            raise\n",
        "a port stays taken whose address no device has"), BY_DRIVER_RDMACM_LISTENING),
     (m("hand-re-withdraw-settle", EVENTS, "            self._notices = deque(pair for pair in self._notices if pair[0] is not identifier)\n            self._settle()", "            self._notices = deque(pair for pair in self._notices if pair[0] is not identifier)",
-       "a descriptor stays ready for events of an identifier that was closed"), BY_DRIVER_RDMACM_EVENTS),
+       "a descriptor stays ready for events of an identifier that was closed"), BY_DRIVER_RDMACM_CHANNEL),
     (m("hand-re-takeback-settle", EVENTS, "            self._notices.remove((identifier, notice))\n            self._settle()", "            self._notices.remove((identifier, notice))",
-       "a descriptor stays ready for a request that was taken back"), BY_DRIVER_RDMACM_EVENTS),
+       "a descriptor stays ready for a request that was taken back"), BY_DRIVER_RDMACM_CHANNEL),
     (m("hand-re-fileno-late", EVENTS, "                for _ in self._notices:\n                    self._descriptor.queued()\n", "",
-       "who asks for a descriptor late is not told of what waits"), BY_DRIVER_RDMACM_EVENTS),
+       "who asks for a descriptor late is not told of what waits"), BY_DRIVER_RDMACM_CHANNEL),
     (m("hand-re-detach-unwatch", EVENTS, "        if not users:\n            device.events.unwatch(self._tell_lost)\n\n    def post", "\n    def post",
-       "a thread goes on waiting at a device that no identifier is on"), BY_DRIVER_RDMACM_EVENTS),
+       "a thread goes on waiting at a device that no identifier is on"), BY_DRIVER_RDMACM_CHANNEL),
     (m("hand-re-close-wake", EVENTS, "            device.events.unwatch(self._tell_lost)\n            device.wake_waiters()\n\n    def check", "            device.events.unwatch(self._tell_lost)\n\n    def check",
-       "who waits at a device for a channel's events sleeps through its end"), BY_DRIVER_RDMACM_EVENTS),
+       "who waits at a device for a channel's events sleeps through its end"), BY_DRIVER_RDMACM_CHANNEL),
     (m("hand-re-inherited-notices", EVENTS, "        self._make_locks()\n        self._notices.clear()\n", "        self._make_locks()\n",
-       "a forked child is told its parent's events"), BY_DRIVER_RDMACM_EVENTS),
+       "a forked child is told its parent's events"), BY_DRIVER_RDMACM_CHANNEL),
     (m("hand-d-asked-again-evicts", DISPATCHER, "if key not in self._outstanding and len(self._outstanding)", "if len(self._outstanding)",
        "who asks again where all places are taken loses another one's answer"), BY_MANAGEMENT_DISPATCHER),
     (m("hand-d-asked-again-order", DISPATCHER, "        self._outstanding.move_to_end(key)\n", "",
