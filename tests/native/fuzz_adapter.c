@@ -88,7 +88,7 @@ static uint32_t body_of(int kind, const struct honest_body *wanted, unsigned cha
 static int answer(struct host *host, uint64_t *count, const struct softhca_command_header *asked)
 {
     static const struct honest_body none;
-    unsigned char whole[SOFTHCA_REPLY_BYTES];
+    unsigned char whole[SOFTHCA_REPLY_BYTES] = {0}; /* a wrong reference may lead to any of it */
     struct softhca_reply_header header = {.command = asked->command, .tag = asked->tag};
     struct ring *ring = &host->replies;
     uint32_t place = (uint32_t)(*count % ring->entries), room = ring->body_bytes / ring->entries;
@@ -290,7 +290,7 @@ void adapter_event(unsigned index, unsigned kind, unsigned element)
 
 void adapter_scribble(struct ring *ring, const void *entry, unsigned bytes)
 {
-    uint64_t number;
+    uint64_t number = 0; /* of which the input may say a part */
     struct softhca_reference reference = {0, bytes};
     if (!ring->control)
         return;
