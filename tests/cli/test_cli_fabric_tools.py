@@ -304,3 +304,15 @@ def test_a_link_that_fails_is_routed_around_and_comes_back(tmp_path: Path) -> No
         assert shape(read_ibnetdiscover(own.run("ibnetdiscover"))) == shape(topology)
     finally:
         own.close()
+
+
+@pytest.mark.parametrize("engine", ["lash", "dfsssp", "updn"])
+def test_engines_of_opensm_that_need_lanes_find_them(tmp_path: Path, engine: str) -> None:
+    """Rings of five switches need two lanes; OpenSM looks how many there are before it has set any."""
+    own = Bench(tmp_path, torus([5, 5], 1))
+    try:
+        said = own.run("opensm", "-o", "-Q", "-R", engine, "-f", "stdout", "-F", os.devnull)
+    finally:
+        own.close()
+    assert "SUBNET UP" in said
+    assert [line for line in said.splitlines() if " ERR " in line] == []

@@ -103,6 +103,13 @@ def test_a_set_of_port_info_that_cannot_be_changes_nothing(
     assert plane.counters["refused_value"] == 1
 
 
+def test_a_port_that_nobody_has_configured_has_all_its_lanes() -> None:
+    _, tool = pair()
+    for path, port in ((HOST, 1), (SWITCH, 0), (SWITCH, 2)):
+        info = tool.port_info(path, port)
+        assert info.operational_vls == info.vl_cap == 4  # VL 0 to 7
+
+
 def test_what_a_set_of_port_info_changes_at_each_kind_of_port() -> None:
     _, tool = pair()
     own = {"lid": 8, "lmc": 3, "sm_lid": 7, "gid_prefix": 0xFEC0 << 48, "sm_sl": 2, "subnet_timeout": 9}

@@ -41,6 +41,8 @@ FABRIC_AGENTS: tuple[tuple[Mutant, str], ...] = (
        "a switch takes a table with ports that it has not got"), ON_AGENTS),
     (m("port-state-skipped", PORT, "(INIT, ACTIVE): None", "(INIT, ACTIVE): ACTIVE",
        "a link is ACTIVE that was never ARMED"), ON_AGENTS),
+    (m("one-lane-at-first", PORT, "operational_vls=VL_0_TO_7,", "operational_vls=VL_0_TO_7 if zero else 1,",
+       "engines of OpenSM that need lanes find one"), ON_AGENTS),
     (m("lid-not-aligned", PORT, " or asked.lid & ((1 << asked.lmc) - 1):", ":",
        "LIDs of two ports overlap"), ON_AGENTS),
     (m("counter-runs-over", PERFORMANCE, "min(total, (1 << field.bits) - 1)", "total & ((1 << field.bits) - 1)",

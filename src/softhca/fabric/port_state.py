@@ -240,7 +240,7 @@ def _first_info(number: int, own: bool, link: Link | None) -> PortInfo:
         vl_arbitration_high_cap=ARBITRATION_ENTRIES,
         vl_arbitration_low_cap=ARBITRATION_ENTRIES,
         mtu_cap=MTU_4096,
-        operational_vls=VL_0_TO_7 if zero else 1,
+        operational_vls=VL_0_TO_7,
         resp_time_value=RESPONSE_TIME if own else 0,
         **facts,
     )
