@@ -1,6 +1,8 @@
 """Registrations as the driver keeps them: what crosses to the adapter, and what a refusal leaves behind."""
 
 import errno
+import mmap
+import os
 
 import pytest
 from scripted_channel import ScriptedDriver
@@ -155,6 +157,26 @@ def test_memory_that_the_adapters_process_may_not_reach_is_refused(adapter, buff
     adapter.channel.foreign_errno = errno.EPERM
     assert code_of(register, adapter, buffer) == errno.EPERM
     assert (adapter.said(), adapter.attached()) == ([], 0)
+
+
+def test_memory_that_is_not_mapped_for_an_access_is_refused(adapter):
+    anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    read_only = mmap.mmap(-1, 2 * PAGE_BYTES, flags=anonymous, prot=mmap.PROT_READ)
+    at = address_of(read_only, writable=False)
+    file = os.memfd_create("of one page")
+    os.truncate(file, 2 * PAGE_BYTES)
+    longer = mmap.mmap(file, 2 * PAGE_BYTES)
+    os.truncate(file, PAGE_BYTES)
+    os.close(file)
+    reserve = adapter.registrar.register
+    for address, access in ((PAGE_BYTES, 0), (1 << 46, 0), (at, LOCAL_WRITE)):
+        assert code_of(reserve, 1, address, PAGE_BYTES, access, None, None) == errno.EFAULT
+    assert code_of(reserve, 1, address_of(longer), PAGE_BYTES + 1, 0, None, None) == errno.EFAULT
+    assert (adapter.said(), adapter.attached()) == ([], 0)
+    key = reserve(1, at, 2 * PAGE_BYTES, 0, None, None)
+    rereg = adapter.registrar.reregister
+    assert code_of(rereg, key.handle, control.REREG_TRANSLATION, 0, PAGE_BYTES, 64, 0, None) == errno.EFAULT
+    adapter.registrar.deregister(key.handle)
 
 
 # rights

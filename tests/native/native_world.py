@@ -19,7 +19,7 @@ from machine_speed import limit_s
 from softhca.native import PATHS_NAME, build, library
 
 LIMIT_S = limit_s(60)
-CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "refusals",
+CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "unmappable", "refusals",
          "device_memory", "advice", "rate_limit", "buffers", "allocators"]  # fmt: skip
 """What ``verbs_client`` tries."""
 CM_CASES = [

@@ -295,6 +295,27 @@ static void unmapped(void)
     ibv_ack_async_event(&event);
 }
 
+/* What is not mapped, or not for the access that is asked for, is no region, nor becomes one. */
+static void unmappable(void)
+{
+    const size_t page = 4096;
+    int pages = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *hole = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, pages, -1, 0);
+    char *only = mmap(NULL, 2 * page, PROT_READ, pages, -1, 0), *none = mmap(NULL, page, PROT_NONE, pages, -1, 0);
+    struct ibv_mr *read_only;
+    uint32_t key = mr->lkey;
+    CHECK(hole != MAP_FAILED && only != MAP_FAILED && none != MAP_FAILED && !munmap(hole + page, page));
+    CHECK(!ibv_reg_mr(pd, hole, 3 * page, 1) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(pd, hole + 2 * page - 1, 2, 1) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(pd, NULL, page, 1) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(pd, none, page, 0) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(pd, only, 2 * page, 1) && errno == EFAULT);
+    CHECK((read_only = ibv_reg_mr(pd, only, 2 * page, 4)) && !ibv_dereg_mr(read_only));
+    CHECK(!ibv_reg_mr(pd, data, 0, 1) && errno == EINVAL);
+    CHECK(ibv_rereg_mr(mr, 1, NULL, hole + page, page, 0) == -1 && errno == EFAULT);
+    CHECK(mr->lkey == key && !post_write(1, 0, BYTES / 2, 64) && completion().status == 0);
+}
+
 /* Requests that cannot be, a full queue, chains that are posted up to the first bad one. */
 static void refusals(void)
 {
@@ -791,7 +812,7 @@ int main(int count, char **words)
                  {"buffers", buffers}, {"allocators", allocators},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},
                  {"lied_to_of_tables", lied_to_of_tables},
-                 {"unmapped", unmapped}, {"refusals", refusals}, {"storm", storm}};
+                 {"unmapped", unmapped}, {"unmappable", unmappable}, {"refusals", refusals}, {"storm", storm}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (count != 2 || strcmp(words[1], cases[i].name))
             continue;

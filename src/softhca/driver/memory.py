@@ -373,6 +373,10 @@ class Registrar:
 
     def _attach(self, address: int, length: int, access: int, buffer: Any) -> _Placed:
         start, writable = 0, True
+        if buffer is None and not _is_mapped(address, length, bool(access & LOCAL_WRITE)):
+            raise DriverError(
+                errno.EFAULT, f"addr, length: {length} bytes at {address:#x} are not mapped for that access"
+            )
         try:
             if buffer is None:
                 first, page_offset = self._memory.attach_address(address, length)
@@ -415,6 +419,12 @@ def _bring(address: int, length: int, writing: bool) -> int:
     first = address - address % PAGE_BYTES
     end = address + length
     return populate_pages(first, end + -end % PAGE_BYTES - first, writing)
+
+
+def _is_mapped(address: int, length: int, writing: bool) -> bool:
+    """Whether the program may read, or write, the first and the last page of a range.  Those between are not
+    looked at: a registration brings no pages that nobody has touched yet."""
+    return not (_bring(address, 1, writing) or _bring(address + length - 1, 1, writing))
 
 
 def _pages(page_offset: int, length: int) -> int:

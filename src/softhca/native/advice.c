@@ -1,14 +1,7 @@
 /* Advice on regions on demand: their pages are brought before the adapter asks for them. */
 #include "library.h"
 
-#include <sys/mman.h>
-
 enum { PREFETCH, PREFETCH_WRITE, PREFETCH_NO_FAULT, FLUSH = 1 };
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
 
 /* Where the bytes of an element are; errno. */
 static int find(struct ibv_pd *pd, int advice, const struct ibv_sge *sge, unsigned char **address)

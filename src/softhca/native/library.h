@@ -5,6 +5,8 @@
 #include "host.h"
 #include "verbs.h"
 
+#include <sys/mman.h>
+
 #define EXPORT __attribute__((visibility("default")))
 #define OF(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 #define BUCKETS 256
@@ -12,6 +14,11 @@
 #define DM_ACCESS 0x2fu             /* of regions over device memory: local, remote, from 0 on */
 #define MAX_DM_BYTES SOFTHCA_MAX_DM_BYTES
 #define MOST_GIDS 256 /* an address names an entry by one byte, whatever an adapter says of its table */
+
+#ifndef MADV_POPULATE_READ /* of madvise, Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
 
 struct device {
     struct ibv_device device;

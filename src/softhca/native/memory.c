@@ -42,8 +42,21 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *base)
     return said(error);
 }
 
+/* Whether pages are mapped, and the first and the last may be read, or written.  As kernels do, who registers
+   other memory is told so at once; but no pages are brought that nobody has touched yet. */
+static int is_mapped(uint64_t begin, uint64_t pages, int writing)
+{
+    int request = writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    uint64_t last = begin + (pages - 1) * PAGE;
+    if (msync((void *)begin, pages * PAGE, MS_ASYNC) && errno == ENOMEM) /* MS_ASYNC looks, and does nothing */
+        return 0;
+    return madvise((void *)begin, 0, request) /* a system that knows no such request is not asked */
+        || (!madvise((void *)begin, PAGE, request) && !madvise((void *)last, PAGE, request));
+}
+
 /* Make the pages of a range an arena of the adapter's; errno.  The run of frames is the arena's. */
-static int attach_pages(struct host *host, uint64_t address, size_t length, struct softhca_run *run)
+static int attach_pages(struct host *host, uint64_t address, size_t length, int writing,
+                        struct softhca_run *run)
 {
     struct softhca_attach_arena fields = {.memory = SOFTHCA_MEMORY_FOREIGN};
     uint64_t begin = address & ~(uint64_t)(PAGE - 1), end = address + length;
@@ -53,6 +66,8 @@ static int attach_pages(struct host *host, uint64_t address, size_t length, stru
         return host->foreign;
     if (end < address || pages > (uint64_t)(ALL_SLOTS - MEMORY_SLOTS) * SOFTHCA_SLOT_PAGES / 2)
         return EINVAL;
+    if (length && !is_mapped(begin, pages, writing))
+        return EFAULT;
     pages = pages ? pages : 1;
     fields.pages = (uint32_t)pages;
     fields.address = begin;
@@ -117,9 +132,11 @@ static int in_pool(struct host *host, uint64_t address, size_t length, struct so
 }
 
 /* Frames for a range of the program's memory; errno. */
-static int take_frames(struct host *host, uint64_t address, size_t length, struct softhca_run *run)
+static int take_frames(struct host *host, uint64_t address, size_t length, unsigned access,
+                       struct softhca_run *run)
 {
-    return in_pool(host, address, length, run) ? 0 : attach_pages(host, address, length, run);
+    int writing = !!(access & SOFTHCA_ACCESS_LOCAL_WRITE);
+    return in_pool(host, address, length, run) ? 0 : attach_pages(host, address, length, writing, run);
 }
 
 static void release_frames(struct host *host, uint32_t first, uint32_t pages)
@@ -152,7 +169,7 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t l
         fields.frames_count = 1;
         fields.page_offset = (uint32_t)((uintptr_t)address % PAGE);
         fields.zero_based = !!(access & SOFTHCA_ACCESS_ZERO_BASED);
-        error = take_frames(host, (uintptr_t)address, length, &run);
+        error = take_frames(host, (uintptr_t)address, length, access, &run);
     }
     if (!error)
         CALL(host, error, reg_mr, &fields, &reply);
@@ -235,7 +252,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
             fields.frames_count = 1;
             fields.page_offset = (uint32_t)((uintptr_t)address % PAGE);
             fields.zero_based = !!(rights & SOFTHCA_ACCESS_ZERO_BASED);
-            error = take_frames(host, (uintptr_t)address, length, &run);
+            error = take_frames(host, (uintptr_t)address, length, rights, &run);
         }
     }
     if (!error)
