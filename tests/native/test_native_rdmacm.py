@@ -11,7 +11,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_world import LIMIT_S, World, asked, await_listener, both, ended, needs, preload
+from native_world import (
+    LIMIT_S,
+    World,
+    asked,
+    await_listener,
+    await_rdma_listener,
+    both,
+    ended,
+    needs,
+    preload,
+)
 
 from machine_speed import limit_s
 
@@ -62,6 +72,25 @@ def test_xrc_is_connected(world, other, kind):
                           ("rdma_xclient", "-c", kind, "-s", world.address))  # fmt: skip
     assert "rdma_xserver: end 0" in server
     assert "rdma_xclient: end 0" in active
+
+
+def test_endpoints_that_wait_in_each_call(world, other):
+    needs("rdma_server", "rdma_client", "ibv_devinfo")
+    server, active = both(world, other, ("rdma_server",), ("rdma_client", "-s", world.address))
+    assert "rdma_server: end 0" in server
+    assert "rdma_client: end 0" in active
+
+
+def test_many_connections_are_made_and_parted_step_by_step(world, other):
+    needs("cmtime", "ibv_devinfo")
+    with world.start("cmtime") as server:
+        try:
+            await_rdma_listener(world, server)
+            said = asked(other, server, "cmtime", "-s", world.address, "-c", "20")
+        finally:
+            server.kill()
+    for step in ("resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"):
+        assert re.search(rf"^{step} *: +\d", said, re.MULTILINE), said
 
 
 def test_rping_serves_many_one_after_the_other(world, other):
