@@ -426,6 +426,24 @@ def test_a_thread_that_stays_waiting_lets_the_background_thread_sleep_for_good(b
     assert bench.engine.threads[-1] == "background"
 
 
+def test_who_waits_again_and_again_does_not_wake_the_background_thread_each_time(bench, monkeypatch):
+    """It sleeps until it is woken only where no other wait has begun since it looked last."""
+    loop, pauses = bench.loop, []
+    loop.sleeper.waiters = 1
+
+    def pause(loop, pause_ns):
+        pauses.append(pause_ns)
+        if len(pauses) < 6:
+            bench.progress.wait(lambda: True)
+        elif pause_ns > progress_thread.LAST_CHECK_NS:
+            loop.dead = True
+
+    monkeypatch.setattr(bench.progress, "_stand_by", pause)
+    bench.progress._serve(loop)
+    first, last = progress_thread.FIRST_CHECK_NS, progress_thread.LAST_CHECK_NS
+    assert pauses == [first, 2 * first, 4 * first, last, last, last, 2 * last]
+
+
 def test_nobody_can_leave_while_it_is_decided_to_sleep_for_good(bench):
     """Else the last that waits leaves just before, wakes nobody, and the thread serves nobody any more."""
 

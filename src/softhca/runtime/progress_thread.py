@@ -7,7 +7,8 @@ other waiting threads follow.  Where no application thread waits, the background
 
 While applications poll or wait, the background thread stands by: it checks after 1, 2, 4, 8 ms whether the
 engine is still driven, without touching link or lock, and drives it when it was not.  While a thread stays
-waiting, the background thread sleeps until that thread leaves.  So it costs a polling program hardly
+in one wait, the background thread sleeps until that thread leaves; where threads wait again and again it is
+not woken each time.  So it costs a polling program hardly
 anything, it does not wake for an idle one, and it serves one that stops polling within 8 ms, far below the
 shortest time-out that peers use (timeout 14: 67 ms, seven times).
 
@@ -74,6 +75,7 @@ class Progress:
         self._leading = False
         self._stopping = False
         self._changes = 0
+        self._waits = 0  # that have begun
         self._followers = 0
         self._leader_back_off, self._thread_back_off = (
             PollBackOff(0, SPIN_NS, LONG_YIELD_NS, BLOCK_AT_ONCE_NS) for _ in range(2)
@@ -139,13 +141,15 @@ class Progress:
 
     def _serve(self, loop: EngineLoop) -> None:
         """Drive until the end of the adapter."""
-        polls, pause_ns = loop.polls, FIRST_CHECK_NS
+        polls, pause_ns, waits = loop.polls, FIRST_CHECK_NS, -1
         while not (self._stopping or loop.dead):
             self.between()
             driven = loop.polls - polls >= POLLS_OF_A_POLLER
             polls = loop.polls
             if loop.sleeper.waiters or driven:
                 self._flush_overdue(loop)
+                if waits != self._waits:
+                    waits, pause_ns = self._waits, min(pause_ns, LAST_CHECK_NS)
                 self._stand_by(loop, pause_ns)
                 pause_ns = min(2 * pause_ns, 2 * LAST_CHECK_NS)
                 if loop.attached and not loop.sleeper.waiters:
@@ -246,6 +250,7 @@ class Progress:
         until_ns = NEVER if limit_s is None else loop.clock() + int(limit_s * NS_PER_S)
         with loop.lock:
             loop.sleeper.waiters += 1
+            self._waits += 1
         try:
             while not ready():
                 if loop.dead:
