@@ -5,9 +5,10 @@
 A variant is softhca as it is imported, or of the folder PATH, with device OPTIONS: ``usual=?uniform=0``.  Of
 each, one process has two devices on loopback addresses, and one thread that posts at one and polls both, so
 that the thread's processor time is that of both ends and of the kernel between them.  Datagrams are those of
-`softhca.sockets`, there and back between two sockets of one thread.  What else runs on the machine costs it
-caches, but no time on a clock.  Variants take turns in each round; printed are microseconds an operation,
-medians of the rounds, and, behind the first variant, ratios to it within the rounds.
+`softhca.sockets`, there and back between two sockets of one thread; streams too, of one device.  What else
+runs on the machine costs it caches, but no time on a clock.  Variants take turns in each round; printed are
+microseconds an operation, medians of the rounds, and, behind the first variant, ratios to it within the
+rounds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ CASES = {
 """Verb, bytes, requests in a chain, chains in a measurement."""
 DATAGRAMS = {"datagram 64 B": (64, 200), "datagram 60,000 B": (60_000, 50)}
 """Of `softhca.sockets`, there and back in turns: bytes, turns in a measurement."""
+STREAMS = {"stream 64 B": (64, 400), "stream 64 KiB": (65_536, 100)}
+"""As datagrams, of connected sockets, one device for both of which carries its packets to itself."""
 OPCODES = {"send": "IBV_WR_SEND", "write": "IBV_WR_RDMA_WRITE", "read": "IBV_WR_RDMA_READ"}
 PLACES = {"near": "127.0.0.42", "far": "127.0.0.43"}
 BYTES = 1 << 20
@@ -141,9 +144,40 @@ def datagram_us(size: int, turns: int) -> float:
     return statistics.median(found)
 
 
+def stream_us(size: int, turns: int) -> float:
+    """Microseconds of processor time that one thread takes to send a message and to receive it.
+    RuntimeError where it does not go by RDMA.
+    """
+    from softhca import sockets
+
+    text, room = bytearray(size), bytearray(size)
+    with contextlib.ExitStack() as opened:
+        server = opened.enter_context(sockets.create_server(("127.0.0.1", 0)))
+        client = opened.enter_context(sockets.create_connection(server.getsockname()))
+        accepted = opened.enter_context(server.accept()[0])
+        if client.stream is None:
+            raise RuntimeError("streams go by the kernel")
+
+        def once() -> None:
+            for one, other in ((client, accepted), (accepted, client)):
+                one.sendall(text)
+                other.recv_into(room, size, sockets.MSG_WAITALL)
+
+        for _ in range(WARM):
+            once()
+        found = []
+        for _ in range(MEASUREMENTS):
+            begun = time.thread_time()
+            for _ in range(turns):
+                once()
+            found.append((time.thread_time() - begun) / turns / 2 * 1e6)
+    return statistics.median(found)
+
+
 def measure(only: str) -> dict[str, float]:
     """All cases whose name has ``only`` in it, in this process, whose devices are ``near`` and ``far``."""
     found = {name: datagram_us(*case) for name, case in DATAGRAMS.items() if only in name}
+    found |= {name: stream_us(*case) for name, case in STREAMS.items() if only in name}
     near, far = End("near"), End("far")
     near.connect(far)
     far.connect(near)

@@ -148,6 +148,41 @@ def test_inline_data_has_up_to_the_most_bytes(length, code):
         assert (taken.wr_id, taken.inline_bytes) == (7, 32)
 
 
+@pytest.mark.parametrize(("flags", "expected"), [
+    (0, 0),
+    (e.IBV_SEND_SIGNALED, wqe.SIGNALED),
+    (e.IBV_SEND_SOLICITED | e.IBV_SEND_FENCE, wqe.SOLICITED | wqe.FENCE),
+])  # fmt: skip
+def test_one_run_is_posted_without_an_object_for_it(flags, expected):
+    sends, memory = Sends(), bytearray(b"0123456789")
+    base = address_of(memory)
+    assert sends.poster.post_run(wqe.RDMA_WRITE, flags, 5, 6, 0x7000, 8, base, 10, 9) == 0
+    work = sends.take()
+    assert (work.opcode, work.flags, work.imm_or_key, work.wr_id) == (wqe.RDMA_WRITE, expected, 5, 6)
+    assert (work.remote_va, work.rkey, work.elements()) == (0x7000, 8, [(base, 10, 9)])
+    assert sends.poster.post_run(wqe.RDMA_WRITE, flags | e.IBV_SEND_INLINE, 5, 7, 0x7000, 8, base, 10, 9) == 0
+    memory[:] = bytes(10)
+    work = sends.take()
+    assert (work.flags, work.inline_bytes) == (expected | wqe.INLINE, 10)
+    assert bytes(work.buffer[work.inline_offset : work.inline_offset + 10]) == b"0123456789"
+
+
+@pytest.mark.parametrize(("opcode", "flags", "length", "code"), [
+    (31, 0, 8, errno.EINVAL),
+    (wqe.RDMA_WRITE, e.IBV_SEND_INLINE, 33, errno.EINVAL),
+    (wqe.RDMA_WRITE, 0, 33, 0),
+])  # fmt: skip
+def test_a_run_that_cannot_be_is_refused(opcode, flags, length, code):
+    sends = Sends(max_sge=4)  # whose entries have room for more
+    assert sends.poster.post_run(opcode, flags, 0, 1, 2, 3, 0x1000, length, 4) == code  # is not read
+    assert (sends.take() is None) is (code != 0)
+
+
+def test_a_full_queue_takes_no_run():
+    sends = Sends(entries=1)
+    assert [sends.poster.post_run(wqe.RDMA_WRITE, 0, 0, 1, 2, 3, 16, 8, 4) for _ in "12"] == [0, errno.ENOMEM]
+
+
 def test_what_was_written_of_a_chain_goes_although_the_rest_is_refused():
     world, left, queue_pair, right, _ = pair()
     left.memory[:8] = b"the good"

@@ -11,7 +11,7 @@ from softhca.machine import primitives
 from softhca.memory.host import HostMemory
 from softhca.queues import wqe
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
-from softhca.queues.wqe import ReceiveWork, SendWork, encode_receive, encode_send
+from softhca.queues.wqe import ReceiveWork, SendWork, encode_receive, encode_send, put_run
 
 U32, U64 = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1)
 SGES = st.lists(st.tuples(U64, U32, U32), max_size=40)
@@ -86,6 +86,23 @@ def test_without_inline_payload_the_inline_flag_is_not_sent():
     out = memoryview(bytearray(100))
     encode_send(out, wqe.SEND, 15, 0, 1, 0, 0, 0, 0, 0, 0, 0, [])
     assert out[1] == 7
+
+
+@given(st.integers(0, 9), st.integers(0, 7), U32, U64, U64, U32, st.integers(1, 40), U32, st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_one_run_is_written_as_an_entry_of_it_alone(opcode, flags, imm, wr_id, va, rkey, length, lkey,
+                                                    inline):
+    data = bytes(range(length))
+    source = primitives.address_of(data, False)
+    expected, out = bytearray(b"\xcc" * 200), bytearray(b"\xcc" * 200)
+    sges = [] if inline else [(source, length, lkey)]
+    payload = data if inline else None
+    n = encode_send(expected, opcode, flags, imm, wr_id, va, rkey, 0, 0, 0, 0, 0, sges, payload)
+    address = primitives.address_of(out)
+    assert put_run(address, 200, opcode, flags, imm, wr_id, va, rkey, source, length, lkey, inline) == n
+    assert out == expected
+    assert put_run(address, n - 1, opcode, flags, imm, wr_id, va, rkey, source, length, lkey, inline) == -1
+    assert out == expected
 
 
 def test_a_buffer_that_is_too_short_gives_minus_1_and_stays():

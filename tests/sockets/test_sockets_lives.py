@@ -20,7 +20,6 @@ from softhca.sockets import completion_thread, devices
 from softhca.sockets.hub import HUB
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
-from softhca.sockets.stream_sending import Sender
 from softhca.sockets.upgrade import Upgrade
 
 Pair = tuple[sockets.socket, sockets.socket]
@@ -32,11 +31,13 @@ def test_who_may_change_its_memory_is_waited_for(connected: Connect, monkeypatch
     one, _ = connected()
     held: list[int] = []
     waits: list[bool] = []
-    retire, wait = Sender.retire, Stream.wait
+    assert one.stream is not None
+    sender, wait = one.stream.sender, Stream.wait
+    retire = sender.retire
 
-    def hold(self: Sender, number: int) -> None:
+    def hold(number: int) -> None:
         if waits:
-            retire(self, number)
+            retire(number)
         else:
             held.append(number)
 
@@ -44,11 +45,11 @@ def test_who_may_change_its_memory_is_waited_for(connected: Connect, monkeypatch
         waits.append(ready())
         with self._guard:
             for number in held:
-                retire(self.sender, number)
+                retire(number)
         held.clear()
         return wait(self, ready, deadline_s)
 
-    monkeypatch.setattr(Sender, "retire", hold)
+    monkeypatch.setattr(sender, "retire", hold)
     monkeypatch.setattr(Stream, "wait", go_on)
     one.sendall(bytes(100_000))
     assert waits == []
@@ -82,6 +83,29 @@ def test_an_attendant_whose_thread_has_ended_is_started_again() -> None:
     first.join(limit_s(20))
     made.start()
     assert made._thread is not first
+
+
+def test_calls_that_come_again_and_again_wake_the_completion_thread_once_in_8_ms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It sleeps until it is woken only while one call stays."""
+
+    class Device:
+        alive = True
+
+    made = completion_thread.CompletionThread(Device())  # type: ignore[arg-type]
+    made._waiting, pauses = 1, []
+
+    def pause(pause_s: float) -> None:
+        pauses.append(round(pause_s * 1000))
+        if len(pauses) < 6:
+            made._calls += 1
+        elif pause_s > completion_thread._LAST_S:
+            Device.alive = False
+
+    monkeypatch.setattr(made, "_stand_by", pause)
+    made._run()
+    assert pauses == [1, 2, 4, 8, 8, 8, 16]
 
 
 def test_a_socket_that_is_dropped_is_closed() -> None:

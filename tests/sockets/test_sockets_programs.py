@@ -16,7 +16,6 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets.stream_sending import Sender
 from softhca.sockets.work_requests import TAKEN
 
 SYN_SENT = bytes([2])
@@ -57,17 +56,18 @@ def test_a_buffer_may_be_resized_once_it_was_taken(
 ) -> None:
     """Its message is under way; no completion tells that it has arrived."""
     one, _ = connected()
-    retire = Sender.retire
+    assert one.stream is not None
+    sender = one.stream.sender
+    retire = sender.retire
 
-    def hold(self: Sender, number: int) -> None:
-        if number & TAKEN or not self.taken:
-            retire(self, number)
+    def hold(number: int) -> None:
+        if number & TAKEN or not sender.taken:
+            retire(number)
 
     data = bytearray(300_000)
-    monkeypatch.setattr(Sender, "retire", hold)
+    monkeypatch.setattr(sender, "retire", hold)
     sent = one.send(data)
-    assert one.stream is not None
-    assert one.stream.sender.direct_bytes
+    assert sender.direct_bytes
     del data[:sent]
 
 

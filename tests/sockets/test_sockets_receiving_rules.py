@@ -22,7 +22,7 @@ POOL = 16 << 10
 @pytest.fixture
 def receiver() -> Receiver:
     """One whose pool is plain memory, in which 5 bytes have arrived."""
-    made = object.__new__(Receiver)
+    made = Receiver.__new__(Receiver)
     memory = bytearray(b"12345".ljust(POOL, b"."))
     made.pool = SimpleNamespace(address=address_of(memory), length=POOL, memory=memory)  # type: ignore[assignment]
     made.own = RecordA(POOL)

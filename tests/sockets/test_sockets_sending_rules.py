@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 from collections import deque
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from softhca.sockets.protocol import Offer
+from softhca.sockets.staging import Staging
 from softhca.sockets.stream_sending import MESSAGES, RESERVED, SIGNAL_EACH, Sender
 from softhca.sockets.stream_state import StreamState
-from softhca.sockets.work_requests import SIGNALED, TAKEN
+from softhca.sockets.work_requests import SIGNALED, TAKEN, WorkRequests
 
 POOL = 1 << 20
 INLINE = b"x" * 8
 
 
+class Requests(WorkRequests):
+    """Of those that are written the flags are kept."""
+
+    def __init__(self) -> None:
+        self.flags: list[int] = []
+
+    def write_run(
+        self, number: int, address: int, length: int, lkey: int, places: Any, immediate: int, flags: int,
+        inline: bool,
+    ) -> None:  # fmt: skip
+        self.flags.append(flags)
+
+
 @pytest.fixture
 def sender() -> Sender:
     """One without a device; ``requests.flags`` are those of what it has written."""
-    made = object.__new__(Sender)
+    made = Sender.__new__(Sender)
     made.direct_bytes = made.number = made.retired = made.taken = 0
-    made.staging = SimpleNamespace(head=0, tail=0, length=1 << 16, room=lambda: 1 << 16)
+    made.staging = Staging.__new__(Staging)
+    made.staging.head, made.staging.tail, made.staging.length, made.staging.lkey = 0, 0, 1 << 16, 2
     made.inflight = deque()
     made._lkey, made._threshold, made._direct, made._chunk = 1, 1 << 14, 1 << 16, 1 << 16
     made._signaled = made._signaled_tail = made._misses = made._copies = 0
-    flags: list[int] = []
-
-    def write(number: int, runs: Any, places: Any, immediate: int, how: int, *rest: Any) -> None:
-        flags.append(how)
-
-    requests: Any = SimpleNamespace(write=write, flags=flags)
+    requests = Requests()
     made.begin(StreamState(POOL, Offer(0x10000, POOL, 7)), requests)
     return made
 

@@ -3,22 +3,99 @@
 from __future__ import annotations
 
 import errno
-import threading
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from softhca.driver.polling import CompletionPoller
+from softhca.driver.work_requests import Completion
 from softhca.sockets import stream as stream_module
+from softhca.sockets import stream_path
 from softhca.sockets.protocol import CREDIT, DATA, FIN, RESET, Notification, Offer
 from softhca.sockets.stream import Guard, Stream
-from softhca.sockets.stream_sending import MESSAGES
+from softhca.sockets.stream_path import BUSY_NS, MORE_NS
+from softhca.sockets.stream_receiving import Receiver
+from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
+from softhca.sockets.work_requests import WorkRequests
 from softhca.verbs import enums as e
 
 POOL = 16 << 10
 OWED = 16
+
+
+class Poller(CompletionPoller):
+    """A completion queue that is a list, ``come``."""
+
+    def __init__(self, come: list[Any], noted: list[Any]) -> None:
+        self.come, self.noted = come, noted
+
+    def waiting(self) -> int:
+        return len(self.come)
+
+    def advance(self, entry: Completion) -> bool:
+        self.noted.append("poll")
+        if not self.come:
+            return False
+        entry.status, entry.opcode, entry.imm_data, entry.wr_id = self.come.pop(0)
+        return True
+
+
+class Requests(WorkRequests):
+    """Work requests that are noted."""
+
+    def __init__(self, noted: list[Any], said: list[int]) -> None:
+        self.noted, self.said = noted, said
+
+    def receive(self, count: int) -> None:
+        self.noted.append(("receives", count))
+
+    def notify(self, number: int, immediate: int) -> None:
+        self.said.append(immediate)
+
+    def probe(self, number: int) -> None:
+        self.noted.append("probe")
+
+
+class Sending(Sender):
+    """A sender that notes what it is told, and is ``waits`` for an answer."""
+
+    def __init__(self, noted: list[Any], requests: Requests) -> None:
+        self.noted, self.requests, self.waits = noted, requests, False
+        self.inflight, self.taken = deque(), 0
+
+    def next(self, staged: int = 0, holder: object = None, signaled: bool = True) -> int:
+        return 1
+
+    @property
+    def unanswered(self) -> bool:
+        return self.waits
+
+    def retire(self, number: int) -> None:
+        self.noted.append(("retired", number))
+
+    def credit(self, found: tuple[int, int, int]) -> None:
+        self.noted.append("credit")
+
+    def close(self) -> None:
+        self.noted.append("sender closed")
+
+
+class Receiving(Receiver):
+    """A receiver whose pool is nothing."""
+
+    def __init__(self) -> None:
+        pool: Any = SimpleNamespace(record=lambda: (0, 0))
+        self.pool = pool
+        self.given_back = deque()
+
+    def relieve(self) -> None:
+        pass
+
+    def mappings(self) -> list[Any]:
+        return []
 
 
 class Scripted:
@@ -29,44 +106,24 @@ class Scripted:
         self.come: list[Any] = []
         self.said: list[int] = []
         monkeypatch.setattr(stream_module.HUB, "soon", lambda what: self.noted.append("hub"))
-        self.stream = stream = object.__new__(Stream)
-        stream.error = 0
-        stream.on_change = stream.on_stall = None
-        stream.receiving_ended = stream.used = False
-        stream._lock, stream._guard = threading.RLock(), Guard(stream)
-        stream._news = stream._pumping = stream._missed = stream._closed = stream._lost = False
-        stream._goodbye = stream._watched = False
-        stream._owed = stream._sleeping = 0
+        self.stream = stream = Stream.__new__(Stream)
+        stream._begin_path()
+        stream._guard = Guard(stream)
         stream._state = self.state = StreamState(POOL, Offer(0x10000, POOL, 7))
         self.state.opened = True
-        self.requests = SimpleNamespace(
-            receive=lambda count: self.noted.append(("receives", count)),
-            notify=lambda number, immediate: self.said.append(immediate),
-            probe=lambda number: self.noted.append("probe"),
-        )
-        self.sender = SimpleNamespace(
-            inflight=deque(), requests=self.requests, next=lambda *words: 1, unanswered=False,
-            retire=lambda number: self.noted.append(("retired", number)),
-            credit=lambda found: self.noted.append("credit"),
-        )  # fmt: skip
-        stream.sender = self.sender
-        stream._requests = self.requests
-        stream.receiver = SimpleNamespace(pool=SimpleNamespace(record=lambda: (0, 0)), relieve=lambda: None)
-        stream._given_back = deque()
-        stream._driver = SimpleNamespace(wake_waiters=lambda: self.noted.append("wake"))
-        stream._handle = SimpleNamespace(
-            arm=lambda solicited: self.noted.append(("arm", solicited)), poll=self.poll
-        )
-        stream._waiting = lambda: bool(self.come)
-
-    def poll(self, most: int) -> list[Any]:
-        self.noted.append("poll")
-        found, self.come = self.come[:most], self.come[most:]
-        return found
+        self.requests = stream._requests = Requests(self.noted, self.said)
+        self.sender = stream.sender = Sending(self.noted, self.requests)
+        stream.receiver = Receiving()
+        stream._given_back = stream.receiver.given_back
+        driver: Any = SimpleNamespace(wake_waiters=lambda: self.noted.append("wake"))
+        stream._driver = driver
+        handle: Any = SimpleNamespace(arm=lambda solicited: self.noted.append(("arm", solicited)))
+        stream._handle = handle
+        stream._poller = Poller(self.come, self.noted)
 
     def arrives(self, *immediates: int) -> None:
         recv = int(e.IBV_WC_RECV)
-        self.come += [SimpleNamespace(status=0, opcode=recv, imm_data=each, wr_id=0) for each in immediates]
+        self.come += [(0, recv, each, 0) for each in immediates]
 
 
 @pytest.fixture
@@ -117,7 +174,7 @@ def test_who_says_what_cannot_be_is_told_that_the_connection_is_over(made: Scrip
 
 @pytest.mark.parametrize(("under_way", "told"), [(MESSAGES - 2, True), (MESSAGES - 1, False)])
 def test_one_place_is_kept_for_the_end(made: Scripted, under_way: int, told: bool) -> None:
-    made.sender.inflight.extend(range(under_way))
+    made.sender.inflight.extend((number, 0, None) for number in range(under_way))
     made.stream._credit(empty=True)
     assert ("credit" in made.noted) is told
 
@@ -133,7 +190,7 @@ def test_a_peer_that_goes_without_a_close_has_failed(made: Scripted, said: list[
 
 @pytest.mark.parametrize("why", ["", "unanswered", "error", "closed"])
 def test_a_peer_is_asked_where_nothing_else_would_tell(made: Scripted, why: str) -> None:
-    made.sender.unanswered = why == "unanswered"
+    made.sender.waits = why == "unanswered"
     made.stream.error = errno.EPIPE if why == "error" else 0
     made.stream._closed = why == "closed"
     made.stream.probe()
@@ -194,21 +251,21 @@ def test_kinds_of_notifications_are_told_apart(made: Scripted) -> None:
 @pytest.mark.parametrize(("before", "after"), [(0, errno.EBADF), (errno.ECONNRESET, errno.ECONNRESET)])
 def test_a_stream_that_is_closed_says_why_it_had_ended(made: Scripted, before: int, after: int) -> None:
     stream, closed = made.stream, []
-    stream.receiver.mappings = list
     stream._channel = None
     for name, holder in (("cmid", stream), ("cq", stream), ("pool", stream.receiver)):
         part = SimpleNamespace(close=lambda name=name: closed.append(name))
         setattr(holder, name if name == "pool" else f"_{name}", part)
-    made.sender.close = lambda: closed.append("sender")
     stream.error = before
     for _ in range(2):
         stream.destroy()
-    assert (stream.error, closed) == (after, ["cmid", "cq", "pool", "sender"])
+    assert (stream.error, closed) == (after, ["cmid", "cq", "pool"])
+    assert made.noted.count("sender closed") == 1
 
 
 def test_a_forked_child_wakes_nobody_of_its_parent(made: Scripted) -> None:
     made.stream._missed = True
-    made.stream.receiver.pool = SimpleNamespace(abandon=lambda: made.noted.append("abandoned"))
+    pool: Any = SimpleNamespace(abandon=lambda: made.noted.append("abandoned"))
+    made.stream.receiver.pool = pool
     made.stream.abandon()
     made.stream.unlock() if made.stream._lock.acquire(blocking=False) else pytest.fail("it is locked")
     assert made.noted == ["abandoned"]
@@ -228,3 +285,43 @@ def test_bytes_of_memory_that_was_not_taken_were_not_sent(made: Scripted, taken:
         return
     with pytest.raises(ConnectionResetError):
         made.stream.send([memoryview(bytearray(7))], None, True)
+
+
+class Clock:
+    """Time that polls take: ``step_ns`` each, of which the first ``busy`` do work."""
+
+    def __init__(self, made: Scripted, monkeypatch: pytest.MonkeyPatch, busy: int, step_ns: int) -> None:
+        self.now_ns, self.polls = 1_000_000_000, 0
+        self.busy, self.step_ns = busy, step_ns
+        monkeypatch.setattr(stream_path, "monotonic_ns", lambda: self.now_ns)
+        made.stream._progress = self.poll
+
+    def poll(self) -> bool:
+        self.polls += 1
+        self.now_ns += self.step_ns
+        return self.polls <= self.busy
+
+
+@pytest.mark.parametrize(("busy", "polls"), [(0, 1), (1, 3), (30, 32)])
+def test_who_finds_work_polls_on_though_polling_was_in_vain_before(
+    made: Scripted, monkeypatch: pytest.MonkeyPatch, busy: int, polls: int
+) -> None:
+    """What a long message is waited for takes many turns: who slept in between would be woken for each."""
+    clock = Clock(made, monkeypatch, busy, MORE_NS // 2)
+    made.stream._budget.limit_ns = 0
+    assert not made.stream._poll(lambda: False)
+    assert clock.polls == polls
+    assert made.stream._budget.limit_ns == 0
+
+
+def test_a_poll_ends_though_there_is_always_work(made: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others want the interpreter's lock, and a call may have a deadline."""
+    clock = Clock(made, monkeypatch, 1_000_000, 100_000)
+    assert not made.stream._poll(lambda: False)
+    assert clock.polls == BUSY_NS // clock.step_ns
+
+
+def test_what_comes_with_the_last_turn_is_found(made: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(made, monkeypatch, 3, MORE_NS // 2)
+    made.stream._budget.limit_ns = 0
+    assert made.stream._poll(lambda: clock.polls == 4)

@@ -55,6 +55,11 @@ class CqHandle:
         self.advance = self._poller.advance
         self.waiting = self._poller.waiting
 
+    @property
+    def poller(self) -> CompletionPoller:
+        """What polls, for compiled code that does without a Python call."""
+        return self._poller
+
     def _make_ring(self, entries: int) -> tuple[Sequence[int], RingLayout, dict[str, Any]]:
         if entries < 1:
             raise DriverError(errno.EINVAL, f"cqe = {entries}: a completion queue has entries")

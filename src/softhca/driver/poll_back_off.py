@@ -47,8 +47,8 @@ SHORTEST_NS = 2_000
 TRY_EACH = 32
 """So many calls that do not poll in vain later one tries it again."""
 
-CALL_CONTENDED_NS = 50_000
-"""A poll of a call, without a yield, takes no longer than this unless it has waited for the processor."""
+CALL_CONTENDED_NS = CONTENDED_NS
+"""An empty poll of a call that takes longer, with its yield, has waited for another program."""
 
 CALL_MEMORY_NS = 5_000_000
 """For so long after that calls sleep at once."""

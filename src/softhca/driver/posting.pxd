@@ -5,10 +5,11 @@ from softhca.driver.work_requests cimport ReceiveRequest, SendRequest, WorkReque
 from softhca.machine.primitives cimport address_of, bytes_at
 from softhca.queues.doorbells cimport DoorbellFifo
 from softhca.queues.ring cimport RingProducer
-from softhca.queues.wqe cimport put_receive, put_send
+from softhca.queues.wqe cimport put_receive, put_run, put_send
 
 
 cpdef unsigned int swapped(unsigned int value) except? 0
+cdef unsigned int _translated(unsigned int flags) noexcept
 cdef unsigned long long _total(tuple sges) except? 0
 cdef bytes _gathered(tuple sges)
 
@@ -39,6 +40,10 @@ cdef class SendPoster(RingPoster):
                    unsigned long long remote_va, unsigned int rkey, unsigned long long compare,
                    unsigned long long swap, unsigned int ah, unsigned int qpn, unsigned int qkey, object sges,
                    bytes inline) except -1
+    cpdef int post_run(self, unsigned int opcode, unsigned int flags, unsigned int imm, unsigned long long wr_id,
+                       unsigned long long remote_va, unsigned int rkey, unsigned long long address,
+                       unsigned long long length, unsigned int lkey) except -1
+    cdef int _push(self, long long n) except -1
     cdef int _post_send(self, SendRequest request) except -1
 
 
@@ -57,6 +62,9 @@ cdef class QueuePairPoster(Locked):
 
     cpdef object _open(self, Liveness session, int state)
     cpdef object _set_doorbell(self, DoorbellFifo doorbells, unsigned int doorbell, object kick)
+    cpdef object post_run(self, unsigned int opcode, unsigned int flags, unsigned int imm,
+                          unsigned long long wr_id, unsigned long long remote_va, unsigned int rkey,
+                          unsigned long long address, unsigned long long length, unsigned int lkey)
     cpdef object post_chain(self, object first)
     cpdef object _notify(self)
     cpdef object post_receives(self, object first)

@@ -19,7 +19,7 @@ from softhca.queues.doorbells import DoorbellFifo
 from softhca.queues.operations import MOST_OPCODES, mask
 from softhca.queues.ring import RingProducer
 from softhca.queues.states import ERR, NAMES, POSTING
-from softhca.queues.wqe import put_receive, put_send, receive_bytes, send_bytes
+from softhca.queues.wqe import put_receive, put_run, put_send, receive_bytes, send_bytes
 
 # ibv_send_flags
 SEND_FENCE = 1
@@ -118,7 +118,6 @@ class SendPoster(RingPoster):
         ``flags`` are ``ibv_send_flags``; ``inline`` (bytes) makes the entry inline, whatever ``flags`` say.
         """
         n: cython.longlong
-        translated: cython.uint = 0
         if opcode >= _MOST_OPCODES or not (_OPCODES >> opcode) & 1:
             return self._refuse(_EINVAL, f"opcode = {opcode}: there is no such operation")
         if inline is None:
@@ -130,17 +129,11 @@ class SendPoster(RingPoster):
             return self._refuse(
                 _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
             )
-        if flags & _SEND_FENCE:
-            translated |= abi.FENCE
-        if flags & _SEND_SIGNALED:
-            translated |= abi.SIGNALED
-        if flags & _SEND_SOLICITED:
-            translated |= abi.SOLICITED
         n = put_send(
             self._address,
             self._capacity,
             opcode,
-            translated,
+            _translated(flags),
             imm,
             wr_id,
             remote_va,
@@ -153,6 +146,26 @@ class SendPoster(RingPoster):
             sges,
             inline,
         )
+        return self._push(n)
+
+    def post_run(self, opcode, flags, imm, wr_id, remote_va, rkey, address, length, lkey):
+        """`post` an operation on one run of bytes, which ``flags`` say are inline, or on one element."""
+        n: cython.longlong
+        if opcode >= _MOST_OPCODES or not (_OPCODES >> opcode) & 1:
+            return self._refuse(_EINVAL, f"opcode = {opcode}: there is no such operation")
+        inline: cython.bint = flags & _SEND_INLINE != 0
+        if inline and length > self.max_inline_bytes:
+            return self._refuse(
+                _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
+            )
+        n = put_run(
+            self._address, self._capacity, opcode, _translated(flags), imm, wr_id, remote_va, rkey, address,
+            length, lkey, inline,
+        )  # fmt: skip
+        return self._push(n)
+
+    def _push(self, n):
+        """Put the entry of ``n`` bytes that stands in the scratch memory into the ring: as `post`."""
         if n < 0:
             return self._refuse(_EINVAL, "num_sge: the work request is too long for the queue")
         if self.max_wr and self.producer.push(self._address, n):
@@ -201,6 +214,18 @@ class SendPoster(RingPoster):
             data,
             inline,
         )
+
+
+def _translated(flags):
+    """The work request's flags of ``ibv_send_flags``, but for inline."""
+    found: cython.uint = 0
+    if flags & _SEND_FENCE:
+        found |= abi.FENCE
+    if flags & _SEND_SIGNALED:
+        found |= abi.SIGNALED
+    if flags & _SEND_SOLICITED:
+        found |= abi.SOLICITED
+    return found
 
 
 def _total(sges):
@@ -293,6 +318,27 @@ class QueuePairPoster(Locked):
             )
         except (OverflowError, TypeError, ValueError) as error:
             raise DriverError(errno.EINVAL, f"malformed work request: {error}") from None
+        finally:
+            self.release()
+        if code:
+            raise DriverError(code, poster.refused)
+
+    def post_run(self, opcode, flags, imm, wr_id, remote_va, rkey, address, length, lkey):
+        """`post_send` of an operation on one run of ``length`` bytes at ``address``, which is mapped here: by
+        ``lkey``, or in the work request where ``flags`` say so; no object is made for it.
+        """
+        poster: SendPoster
+        code: cython.int
+        if self._session.dead:
+            self._session.check()
+        self.acquire()
+        try:
+            if not _MAY_SEND[self.state]:
+                raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: nothing can be sent")
+            if self._send is None:
+                self._begin_sending()
+            poster = self._send
+            code = poster.post_run(opcode, flags, imm, wr_id, remote_va, rkey, address, length, lkey)
         finally:
             self.release()
         if code:

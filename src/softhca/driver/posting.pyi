@@ -44,6 +44,18 @@ class SendPoster(RingPoster):
         sges: Sequence[tuple[int, int, int]],
         inline: bytes | None,
     ) -> int: ...
+    def post_run(
+        self,
+        opcode: int,
+        flags: int,
+        imm: int,
+        wr_id: int,
+        remote_va: int,
+        rkey: int,
+        address: int,
+        length: int,
+        lkey: int,
+    ) -> int: ...
 
 class ReceivePoster(RingPoster):
     def __init__(self, layout: RingLayout, max_wr: int, max_sge: int) -> None: ...
@@ -76,6 +88,18 @@ class QueuePairPoster(Locked):
         qkey: int,
         sges: Sequence[tuple[int, int, int]],
         inline: bytes | None,
+    ) -> None: ...
+    def post_run(
+        self,
+        opcode: int,
+        flags: int,
+        imm: int,
+        wr_id: int,
+        remote_va: int,
+        rkey: int,
+        address: int,
+        length: int,
+        lkey: int,
     ) -> None: ...
     def post_chain(self, first: SendRequest) -> bool: ...
     def _notify(self) -> None: ...

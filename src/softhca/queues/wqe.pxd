@@ -46,6 +46,10 @@ cpdef long long put_send(unsigned long long address, unsigned long long capacity
                          unsigned long long remote_va, unsigned int rkey, unsigned long long compare,
                          unsigned long long swap, unsigned int ah, unsigned int qpn, unsigned int qkey, object sges,
                          bytes inline) except? -1
+cpdef long long put_run(unsigned long long address, unsigned long long capacity, unsigned int opcode,
+                        unsigned int flags, unsigned int imm, unsigned long long wr_id,
+                        unsigned long long remote_va, unsigned int rkey, unsigned long long source,
+                        unsigned long long length, unsigned int lkey, bint inline) except? -1
 cpdef long long encode_receive(object out, unsigned long long wr_id, object sges) except? -1
 cpdef long long put_receive(unsigned long long address, unsigned long long capacity, unsigned long long wr_id,
                             object sges) except? -1

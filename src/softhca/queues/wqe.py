@@ -305,6 +305,41 @@ def put_send(
     return n
 
 
+def put_run(
+    address: int, capacity: int, opcode: int, flags: int, imm: int, wr_id: int, remote_va: int, rkey: int,
+    source: int, length: int, lkey: int, inline: bool,
+) -> int:
+    """`put_send` of an operation that is no atomic one and no datagram, on one run of ``length`` bytes at
+    ``source``, which is mapped here: inline, or one element of ``lkey``.
+    """
+    n: cython.ulonglong = abi.SEND_WQE_BYTES
+    n += length if inline else abi.SGE_BYTES
+    if n > capacity:
+        return -1
+    if not 0 <= opcode <= 0xFF or not 0 <= flags <= 0xFF:
+        raise OverflowError(f"opcode {opcode} and flags {flags:#x} have 8 bits")
+    flags = flags | abi.INLINE if inline else flags & ~abi.INLINE
+    store64(address + abi.SEND_WQE_OPCODE_WORD * 8,
+            _at(opcode, abi.SEND_WQE_OPCODE_SHIFT) | _at(flags, abi.SEND_WQE_FLAGS_SHIFT)
+            | _at(0 if inline else 1, abi.SEND_WQE_NUM_SGE_SHIFT) | _at(imm, abi.SEND_WQE_IMM_OR_KEY_SHIFT))
+    store64(address + abi.SEND_WQE_WR_ID_AT, _whole(wr_id))
+    store64(address + abi.SEND_WQE_REMOTE_VA_AT, _whole(remote_va))
+    store64(address + abi.SEND_WQE_RKEY_WORD * 8,
+            _at(rkey, abi.SEND_WQE_RKEY_SHIFT)
+            | _at(length if inline else 0, abi.SEND_WQE_INLINE_BYTES_SHIFT))
+    store64(address + abi.SEND_WQE_COMPARE_ADD_AT, 0)
+    store64(address + abi.SEND_WQE_SWAP_AT, 0)
+    store64(address + abi.SEND_WQE_AH_WORD * 8, 0)
+    store64(address + abi.SEND_WQE_REMOTE_QKEY_WORD * 8, 0)
+    if inline:
+        copy(address + abi.SEND_WQE_BYTES, source, length)
+        return n
+    store64(address + abi.SEND_WQE_BYTES + abi.SGE_VA_AT, _whole(source))
+    store64(address + abi.SEND_WQE_BYTES + abi.SGE_LENGTH_WORD * 8,
+            _at(length, abi.SGE_LENGTH_SHIFT) | _at(lkey, abi.SGE_LKEY_SHIFT))
+    return n
+
+
 def encode_receive(out: Buffer, wr_id: int, sges: Elements) -> int:
     """Write a receive entry into ``out``, whose address is a multiple of 8; its length in bytes, −1 where
     ``out`` is too short for it.

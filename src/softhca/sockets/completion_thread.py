@@ -3,8 +3,9 @@ program polls by descriptor, and listening ones.
 
 A thread that waits in a call takes all events by itself, without a hand-over.  So while there are such
 threads, the completion thread stands by: it checks after 1, 2, 4, 8 ms whether calls still come, and sleeps
-while a thread stays in one.  When it has changed a descriptor it pauses, so that the thread that polls the
-descriptor gets the interpreter's lock.
+while a thread stays in one and no others come: where threads call again and again it is not woken each time.
+When it has changed a descriptor it pauses, so that the thread that polls the descriptor gets the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -89,8 +90,10 @@ class CompletionThread:
         seen, pause_s = -1, _FIRST_S
         try:
             while self._driver.alive:
-                if self._waiting or self._calls != seen:
-                    seen = self._calls
+                calls = self._calls
+                if self._waiting or calls != seen:
+                    if calls != seen:
+                        seen, pause_s = calls, min(pause_s, _LAST_S)
                     self._stand_by(pause_s)
                     pause_s = min(2 * pause_s, 2 * _LAST_S)
                     continue

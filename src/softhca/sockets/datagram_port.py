@@ -26,9 +26,10 @@ from softhca.sockets.completion_thread import completion_thread_of
 from softhca.sockets.datagram_credits import SendCredit, Source
 from softhca.sockets.datagram_protocol import CREDIT, GONE, HEADER_BYTES, Header, mtu_bytes, page_immediate
 from softhca.sockets.datagram_state import Datagram, DatagramState
-from softhca.sockets.memory_processing import Page, PageBuffer, Pool, Staging, space_of
+from softhca.sockets.memory_processing import Page, PageBuffer, Pool, space_of
 from softhca.sockets.resolving import Found
 from softhca.sockets.settings import Settings
+from softhca.sockets.staging import Staging
 from softhca.verbs import cm_contexts
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, GRH_BYTES, source_of_grh
@@ -365,7 +366,7 @@ class DatagramPort:
             return SGE(address, length, self._space.lkey)
         assert self._staging is not None
         self._staging.skip(length)
-        page: Page = self._staging.put(address, length)
+        page = Page(self._staging.put(address, length), length, self._staging.lkey)
         return SGE(*page)
 
     def send_closed(self, way: PeerPath) -> None:

@@ -1,2 +1,2 @@
 # Compiled as it is: a stream is an object of Python, of which programs and tests may replace methods.
-from softhca.driver.poll_back_off cimport PollBudget
+from softhca.sockets.stream_path cimport StreamPath

@@ -14,23 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import threading
 import time
 from collections.abc import Callable
-from time import monotonic_ns
-
-import cython
 
 from softhca.driver.errors import DriverError
-from softhca.driver.poll_back_off import PollBudget
 from softhca.driver.rdmacm import events
 from softhca.sockets.completion_thread import completion_thread_of
 from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import Pool
-from softhca.sockets.protocol import CREDIT, Offer, ProtocolError
+from softhca.sockets.protocol import Offer
 from softhca.sockets.settings import Settings
-from softhca.sockets.stream_parts import Guard, Stopped, failure
+from softhca.sockets.stream_parts import Guard
+from softhca.sockets.stream_path import FAILED, StreamPath
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
@@ -38,23 +34,15 @@ from softhca.sockets.work_requests import INLINE_BYTES, WORK_REQUESTS, WorkReque
 from softhca.verbs import enums as e
 from softhca.verbs.cmid import CMID, CMEventChannel
 from softhca.verbs.cq import CQ
-from softhca.verbs.pyverbs_error import PyverbsError
 from softhca.verbs.qp import QPCap, QPInitAttr
 
 RECEIVES = 128
 """Receive work requests: notifications of data, and as many for the others."""
 SCATTERED = 64
 """Runs of scattered memory that one notification tells of."""
-_POLLED = 32
-_OWED = 16
-"""Receive work requests that have completed are posted anew so many at a time."""
-_RECV = int(e.IBV_WC_RECV)
-_FAILED = (PyverbsError, DriverError)
-
-Ready = Callable[[], bool]
 
 
-class Stream:
+class Stream(StreamPath):
     """One end of a connection over ``cmid``, which has a device.  `PoolError`, PyverbsError.
 
     ``error`` is the errno that ended it, 0 while it lives.  ``on_change``, when set, is called with the
@@ -63,21 +51,11 @@ class Stream:
     """
 
     def __init__(self, cmid: CMID, settings: Settings) -> None:
+        self._begin_path()
         self.settings = settings
-        self.error = 0
-        self.on_change: Callable[[], object] | None = None
-        self.on_stall: Callable[[], object] | None = None
-        self.receiving_ended = False
         self._cmid = cmid
         self._channel: CMEventChannel | None = None
-        self._lock = threading.RLock()
         self._guard = Guard(self)
-        self._news = self._pumping = self._missed = self._closed = self._lost = self._goodbye = False
-        self.used = False  # whether the program has begun to send or to receive
-        self._state: StreamState | None = None
-        self._owed = self._sleeping = 0
-        self._watched = False
-        self._budget = PollBudget()
         pd, context = cmid.pd, cmid.context
         assert pd is not None
         assert context is not None
@@ -93,7 +71,7 @@ class Stream:
             self._cq = CQ(context, MESSAGES * WORK_REQUESTS + SCATTERED + RECEIVES + 8)
             self._handle = self._cq.handle
             self._handle.on_event = self._on_event
-            self._waiting = self._handle.waiting
+            self._poller = self._handle.poller
             caps = QPCap(
                 max_send_wr=depth, max_recv_wr=RECEIVES, max_send_sge=1, max_recv_sge=1,
                 max_inline_data=INLINE_BYTES,
@@ -101,13 +79,11 @@ class Stream:
             cmid.create_qp(QPInitAttr(e.IBV_QPT_RC, scq=self._cq, rcq=self._cq, cap=caps, sq_sig_all=0))
         except BaseException:
             self.receiver.pool.close()
-            with contextlib.suppress(AttributeError, *_FAILED):
+            with contextlib.suppress(AttributeError, *FAILED):
                 self.sender.close()
                 self._cq.close()
             raise
-        self._requests: WorkRequests | None = None
         HUB.streams.add(self)
-
     # setting up
 
     def offer(self, port: int = 0, alone: bool = False) -> Offer:
@@ -132,7 +108,7 @@ class Stream:
         """With the lock held: ask for the next event."""
         try:  # noqa: SIM105, a context manager takes longer than the call
             self._handle.arm(not (self._sleeping or self._watched))
-        except _FAILED:
+        except FAILED:
             pass
 
     @property
@@ -153,72 +129,6 @@ class Stream:
         self._news = True
         self._serve()
 
-    def _serve(self) -> None:
-        """Answer what `_on_event` has left, unless somebody has the lock, who then does."""
-        while (self._news or self._given_back) and self._lock.acquire(blocking=False):
-            try:
-                if self._pumping:
-                    return
-                if self._given_back:
-                    self._reclaim()
-                if not self._news:
-                    continue
-                self._news = False
-                if self._closed or self._state is None:
-                    continue
-                self._arm()
-                self._pump()
-                if self._goodbye:
-                    self._judge_end()
-            finally:
-                self.unlock()
-
-    def unlock(self) -> None:
-        """Give the lock back, and have those look again who wait and have found it taken: what they would
-        have found has been taken meanwhile, and no event tells of it.
-        """
-        self._lock.release()
-        if self._missed:
-            self._missed = False
-            with contextlib.suppress(*_FAILED):
-                self._driver.wake_waiters()
-
-    def _pump(self) -> None:
-        """With the lock held: take all completions there are, and answer them."""
-        if self._pumping or self._closed or self._state is None:
-            return
-        self._pumping = True
-        try:
-            poll, sender = self._handle.poll, self.sender
-            while self._waiting():
-                for each in poll(_POLLED):
-                    if each.status:
-                        self._fail(errno.ECONNRESET)
-                    elif each.opcode & _RECV:
-                        self._owed += 1
-                        self._arrived(each.imm_data)
-                    else:
-                        sender.retire(each.wr_id)
-            while self._owed >= _OWED and not self.error:
-                sender.requests.receive(_OWED)
-                self._owed -= _OWED
-            self._credit()
-        except ProtocolError:
-            self._forged()
-        except _FAILED:
-            self._fail(errno.ECONNRESET)
-        finally:
-            self._pumping = False
-            self._changed()
-
-    def _arrived(self, immediate: int) -> None:
-        state = self._state
-        assert state is not None
-        if state.arrived(immediate) == CREDIT:
-            state.peers.credited(*self.receiver.pool.record())
-        if state.was_reset:
-            self._fail(errno.ECONNRESET)
-
     def _fail(self, code: int) -> None:
         """The connection has ended; the peer, which may know nothing of that, is told by the hub."""
         if not self.error:
@@ -231,7 +141,7 @@ class Stream:
         """The hub: end the connection at the communication manager, too."""
         with self._guard:
             if not self._closed:
-                with contextlib.suppress(*_FAILED):
+                with contextlib.suppress(*FAILED):
                     self._cmid.disconnect()
 
     def _forged(self) -> None:
@@ -240,24 +150,9 @@ class Stream:
         self._fail(errno.ECONNRESET)
 
     def _send_reset(self) -> None:
-        with contextlib.suppress(*_FAILED):
+        with contextlib.suppress(*FAILED):
             if self._requests is not None and self._state is not None and not self.error:
                 self._requests.notify(self.sender.next(), self._state.reset())
-
-    def _changed(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
-
-    def _credit(self, anyhow: bool = False, empty: bool = False) -> None:
-        """With the lock held: tell the peer what this side has done with, where that is enough to tell."""
-        state = self._state
-        if state is None or self.error or len(self.sender.inflight) >= MESSAGES - 1:
-            return
-        found = state.next_credit(anyhow)
-        if found is None and empty:
-            found = state.opening()
-        if found is not None:
-            self.sender.credit(found)
 
     def refuse(self) -> None:
         """Nobody takes this connection: tell the peer, and give everything back."""
@@ -286,7 +181,7 @@ class Stream:
             if self._requests is not None and not (self.error or self._closed or self.sender.unanswered):
                 try:
                     self._requests.probe(self.sender.next())
-                except _FAILED:
+                except FAILED:
                     self._fail(errno.ECONNRESET)
 
     def _hear(self) -> None:
@@ -303,49 +198,7 @@ class Stream:
 
     # waiting
 
-    def wait(self, ready: Ready, deadline_s: float | None) -> bool:
-        """Wait, driving the device, until ``ready()`` or an error; False at the deadline (of
-        ``time.monotonic``).
-        """
-
-        def ended() -> bool:
-            if self._waiting() or self._pumping:
-                self._missed = True  # first: whoever holds the lock sees it when he gives that back
-                if self._lock.acquire(blocking=False):
-                    self._missed = False
-                    try:
-                        self._pump()
-                    finally:
-                        self.unlock()
-            if self._news or self._given_back:
-                self._serve()
-            return bool(self.error) or self._closed or ready()
-
-        return ended() or (self._polls and self._poll(ended)) or self._sleep(ended, deadline_s)
-
-    def _poll(self, ended: Ready) -> bool:
-        """Drive the device for a short time, until ``ended()``; whether it has."""
-        budget: PollBudget = self._budget
-        now: cython.ulonglong = monotonic_ns()
-        after: cython.ulonglong
-        until: cython.ulonglong = budget.until(now)
-        tried: cython.bint = until > now
-        while True:
-            worked = self._progress()
-            if ended():
-                if tried:
-                    budget.found()
-                return True
-            after = monotonic_ns()
-            if not worked:
-                budget.yielded(now, after)
-            if after >= until or budget.contended(after):
-                if tried:
-                    budget.gave_up()
-                return False
-            now = after
-
-    def _sleep(self, ended: Ready, deadline_s: float | None) -> bool:
+    def _sleep(self, ended: Callable[[], bool], deadline_s: float | None) -> bool:
         """Wait for events until ``ended()``; False at the deadline."""
         self._count_sleeper(1)
         try:
@@ -361,31 +214,6 @@ class Stream:
             self._sleeping += change
             if change > 0:
                 self._arm()
-
-    @property
-    def readable(self) -> bool:
-        """Whether a receive would not wait."""
-        state = self._state
-        if self.error or self.receiving_ended or state is None:
-            return state is not None
-        return bool(state.own.available) or state.finished
-
-    @property
-    def writable(self) -> bool:
-        """Whether a send would not wait."""
-        state = self._state
-        if self.error:
-            return True
-        if state is None:
-            return False
-        if state.said_fin or state.deaf:
-            return True
-        staging = self.sender.staging
-        return (
-            state.opened and state.peers.room() > 0
-            and not self.sender.full
-            and staging.tail - staging.head < staging.length
-        )  # fmt: skip
 
     def watch(self) -> None:
         """Have a thread that takes completions while the application waits elsewhere."""
@@ -416,45 +244,6 @@ class Stream:
             self._reclaim()
             return self._state.own.held if self._state is not None else 0
 
-    def _look(self) -> StreamState:
-        """With the lock held: take what has come in."""
-        if self._closed:
-            raise failure(self.error)
-        if self._waiting():
-            self._pump()
-        assert self._state is not None
-        return self._state
-
-    # receiving
-
-    def receive(self, take: Callable[[], int], deadline_s: float | None, blocking: bool) -> int:
-        """Have ``take`` take what there is; the bytes that it took, 0 at the end of the stream.
-
-        BlockingIOError where nothing is there (not blocking), TimeoutError, ConnectionResetError.
-        """
-        self.used = True
-        while True:
-            with self._guard:
-                state = self._look()
-                if self.receiving_ended:
-                    return 0
-                if state.own.available:
-                    taken = take()
-                    self._after_receive()
-                    return taken
-                if self.error and not (state.finished and not state.was_reset):
-                    raise failure(self.error)
-                if state.finished:
-                    return 0
-            if not blocking:
-                self._progress()
-                with self._guard:
-                    if self._look().own.available or state.finished or self.error:
-                        continue
-                raise BlockingIOError(errno.EAGAIN, "no completion, no data arrived")
-            if not self.wait(lambda: self.readable, deadline_s):
-                raise TimeoutError("timed out")
-
     def receive_bytes(self, length: int) -> bytes:
         """Wait for up to ``length`` bytes; none at the end."""
         parts: list[bytes] = []
@@ -465,14 +254,6 @@ class Stream:
 
         self.receive(take, None, True)
         return parts[0] if parts else b""
-
-    def _after_receive(self) -> None:
-        self.receiver.relieve()
-        try:
-            self._credit()
-        except _FAILED:
-            self._fail(errno.ECONNRESET)
-        self._changed()
 
     def _release(self, position: int) -> None:
         """The application has done with what it held.  Finalizers call this, and receives of other streams,
@@ -485,94 +266,6 @@ class Stream:
         """With the lock held: account for what was given back, and tell the peer."""
         if self.receiver.reclaim() and not self._closed:
             self._after_receive()
-
-    # sending
-
-    def send(self, views: list[memoryview], deadline_s: float | None, blocking: bool) -> int:
-        """Send all bytes of ``views``, or as many as can go at once where not ``blocking``.
-
-        Whoever may change its memory afterwards is waited for, or its bytes are copied.  At the deadline: how
-        many have gone, TimeoutError where none has.  BlockingIOError, BrokenPipeError, ConnectionResetError;
-        ``error.characters_written`` is not set, as with TCP.
-        """
-        sent, last = 0, [0]
-        why: Exception | None = None
-        self.used = True
-        try:
-            for view in views:
-                sent += self._send_view(view, deadline_s, blocking, last)
-        except Stopped as stopped:
-            sent += stopped.sent
-            why = stopped.why
-        finally:
-            if last[0]:
-                self._wait_taken(last[0])
-        if why is not None and not sent:
-            try:  # outside of the handler and kept by no frame: a cycle would hold the program's buffer
-                raise why
-            finally:
-                why = None
-        if last[0] and self.error and self.sender.taken < last[0]:
-            raise failure(self.error)
-        return sent
-
-    def _wait_taken(self, number: int) -> None:
-        """Until the memory of that message may be changed."""
-        with self._guard:
-            if self.sender.taken < number and self._waiting():
-                self._pump()
-            self.sender.judge(self.sender.taken >= number)
-        self.wait(lambda: self.sender.taken >= number, None)
-
-    def _send_view(self, view: memoryview, deadline_s: float | None, blocking: bool, last: list[int]) -> int:
-        """Send one view; ``last[0]`` becomes the last message that takes bytes from memory that may change.
-        `Stopped` where it cannot be sent whole now.
-        """
-        frozen = type(view.obj) is bytes
-        position: cython.Py_ssize_t = 0
-        total: cython.Py_ssize_t = view.nbytes
-        while position < total:
-            with self._guard:
-                taken, direct = self._send_some(view[position:] if position else view, frozen, blocking)
-                if direct and not frozen:
-                    last[0] = self.sender.number
-            if taken:
-                position += taken
-                continue
-            say = self.on_stall
-            if say is not None:
-                say()
-            if not blocking:
-                self._progress()
-                with self._guard:
-                    self._look()
-                    if self.writable:
-                        continue
-                raise Stopped(position, BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
-            elif not self.wait(lambda: self.writable, deadline_s):
-                raise Stopped(position, TimeoutError("timed out"))
-        return position
-
-    def _send_some(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
-        """With the lock held: post as much as there is room for; bytes, and whether the adapter takes them
-        from the application's own memory.  What is sent first after the peer has closed is lost, as with TCP,
-        where only the answer to it tells.
-        """
-        state = self._look()
-        if state.deaf and not (state.was_reset or state.said_fin or self._lost):
-            self._lost = True
-            return view.nbytes, False
-        if self.error and not (state.deaf and not state.was_reset):
-            raise failure(self.error)
-        if state.said_fin or state.deaf:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-        if not state.opened:
-            return 0, False
-        try:
-            return self.sender.post(view, frozen, blocking)
-        except _FAILED:
-            self._fail(errno.ECONNRESET)
-            raise failure(self.error) from None
 
     # the end
 
@@ -593,7 +286,7 @@ class Stream:
             return
         try:
             self._requests.notify(self.sender.next(), self._state.fin(closed))
-        except _FAILED:
+        except FAILED:
             self._fail(errno.ECONNRESET)
 
     @property
@@ -617,7 +310,7 @@ class Stream:
                     self._send_reset()
                 else:
                     self._send_fin(True)
-        with contextlib.suppress(*_FAILED):
+        with contextlib.suppress(*FAILED):
             self.wait(lambda: self.drained, time.monotonic() + linger_s)
         self.destroy()
 
@@ -632,9 +325,9 @@ class Stream:
         for release in mapped:
             release()
         self._handle.on_event = None
-        with contextlib.suppress(*_FAILED):
+        with contextlib.suppress(*FAILED):
             self._cmid.close()
-        with contextlib.suppress(*_FAILED):
+        with contextlib.suppress(*FAILED):
             self._cq.close()
         channel, self._channel = self._channel, None
         if channel is not None:
@@ -644,7 +337,7 @@ class Stream:
         self._driver_waiters()
 
     def _driver_waiters(self) -> None:
-        with contextlib.suppress(*_FAILED):
+        with contextlib.suppress(*FAILED):
             self._driver.wake_waiters()
 
     def abandon(self) -> None:

@@ -34,10 +34,7 @@ class Guard:
         self._stream._lock.acquire()
 
     def __exit__(self, *error: object) -> None:
-        stream = self._stream
-        stream.unlock()
-        if stream._news or stream._given_back:
-            stream._serve()
+        self._stream.leave()
 
 
 class Stopped(Exception):
@@ -90,6 +87,8 @@ def check_ancillary(items: Iterable[Any]) -> bool:
 
 def checked(flags: int) -> int:
     """The flags as a plain number: operations of `enum.IntFlag` take microseconds."""
+    if type(flags) is int and not flags:
+        return 0
     plain = int(index(flags))
     if plain & ~_KNOWN_FLAGS:
         raise OSError(errno.EOPNOTSUPP, f"flags {plain & ~_KNOWN_FLAGS:#x} over RDMA")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import cython
 
-from softhca.machine import primitives
+from softhca.machine.primitives import address_of, bytes_at, copy
 from softhca.memory.bits import OFFSET_MASK
 from softhca.sockets.memory_management import RecordA
 from softhca.sockets.memory_processing import PageBuffer, Pool
@@ -54,7 +54,7 @@ class Receiver:
         base: cython.ulonglong = self.pool.address
         own: RecordA = self.own
         length = min(length, own.available)
-        parts = [primitives.bytes_at(base + offset, size) for offset, size in own.look(length)]
+        parts = [bytes_at(base + offset, size) for offset, size in own.look(length)]
         if not peek:
             self.copied_bytes += length
             own.take(length)
@@ -65,14 +65,14 @@ class Receiver:
         target: cython.ulonglong
         base: cython.ulonglong
         own: RecordA = self.own
-        length = min(view.nbytes, own.available)
+        length: cython.ulonglong = min(view.nbytes, own.available)
         if length > self._threshold and self._mapping and not peek and isinstance(view.obj, PageBuffer):
             mapped = self._map(view, length)
             if mapped:
                 return mapped
-        target, base = primitives.address_of(view), self.pool.address
+        target, base = address_of(view), self.pool.address
         for offset, size in own.look(length):
-            primitives.copy(target, base + offset, size)
+            copy(target, base + offset, size)
             target += size
         if not peek:
             self.copied_bytes += length
@@ -84,7 +84,7 @@ class Receiver:
         buffer = view.obj
         assert isinstance(buffer, PageBuffer)
         own: RecordA = self.own
-        address = primitives.address_of(view)
+        address = address_of(view)
         found = own.whole_pages(length)
         if found is None or address & OFFSET_MASK:
             return 0

@@ -11,9 +11,11 @@ from collections import deque
 
 import cython
 
-from softhca.machine import primitives
-from softhca.sockets.memory_processing import Page, Staging, page_list, space_of
+from softhca.machine.primitives import address_of
+from softhca.sockets.memory_management import Piece
+from softhca.sockets.memory_processing import page_list, space_of
 from softhca.sockets.settings import Settings
+from softhca.sockets.staging import Staging
 from softhca.sockets.stream_state import StreamState
 from softhca.sockets.work_requests import INLINE_BYTES, SIGNALED, SOLICITED, TAKEN, WHOLE_BYTES, WorkRequests
 from softhca.verbs.pd import PD
@@ -28,8 +30,14 @@ MISSES = 4
 """After so many waits for memory to be taken in a row, memory is copied rather than waited for."""
 TRY_EACH = 256
 """So many copies later it is tried again."""
-_new_tuple = tuple.__new__
-"""A `Page` without the call of Python that its class is."""
+
+_FULL = cython.declare(cython.Py_ssize_t, MESSAGES - RESERVED)
+_SIGNAL_EACH = cython.declare(cython.ulonglong, SIGNAL_EACH)
+_MISSES, _TRY_EACH = cython.declare(cython.uint, MISSES), cython.declare(cython.uint, TRY_EACH)
+_TAKEN = cython.declare(cython.ulonglong, TAKEN)
+_INLINE_BYTES = cython.declare(cython.ulonglong, INLINE_BYTES)
+_WHOLE_BYTES = cython.declare(cython.ulonglong, WHOLE_BYTES)
+_SIGNALED, _SOLICITED = cython.declare(cython.uint, SIGNALED), cython.declare(cython.uint, SOLICITED)
 
 
 class Sender:
@@ -61,7 +69,7 @@ class Sender:
     @property
     def full(self) -> bool:
         """Whether data must wait until messages are retired."""
-        return len(self.inflight) >= MESSAGES - RESERVED
+        return len(self.inflight) >= _FULL
 
     @property
     def unanswered(self) -> bool:
@@ -71,7 +79,7 @@ class Sender:
     @property
     def prompt(self) -> bool:
         """Whether memory is taken while it is posted, as in shared memory: nobody waits for it then."""
-        return self._misses < MISSES
+        return self._misses < _MISSES
 
     def next(self, staged: int = 0, holder: object = None, signaled: bool = True) -> int:
         """The number of the message that is about to be posted; ``staged`` is the end of its copy, ``holder``
@@ -85,8 +93,8 @@ class Sender:
 
     def retire(self, number: int) -> None:
         """A completion has come."""
-        if number & TAKEN:
-            self.taken = number & ~TAKEN
+        if number & _TAKEN:
+            self.taken = number & ~_TAKEN
             self._let_go()
             return
         inflight, staging = self.inflight, self.staging
@@ -108,66 +116,72 @@ class Sender:
         """Post as much of ``view`` as there is room for; bytes, and whether the adapter takes them from the
         application's own memory.
         """
-        length: cython.Py_ssize_t = view.nbytes
-        threshold: cython.Py_ssize_t = self._threshold
+        length: cython.ulonglong = view.nbytes
+        threshold: cython.ulonglong = self._threshold
         state: StreamState = self._state
-        if len(self.inflight) >= MESSAGES - RESERVED:
+        if len(self.inflight) >= _FULL:
             return 0, False
-        if not frozen and blocking and threshold < length <= self._direct and self._misses >= MISSES:
+        if not frozen and blocking and threshold < length <= self._direct and self._misses >= _MISSES:
             self._try_again()
-        prompt: cython.bint = self._misses < MISSES
-        limit: cython.Py_ssize_t = threshold if frozen or prompt else self._direct
+        prompt: cython.bint = self._misses < _MISSES
+        limit: cython.ulonglong = threshold if frozen or prompt else self._direct
         direct: cython.bint = length > limit and self._lkey != 0 and (frozen or blocking)
-        if not direct and length > INLINE_BYTES:
+        if not direct and length > _INLINE_BYTES:
             length = min(length, self.staging.room())
         length = min(length, self._chunk, state.peers.length >> 1)
         length, places, immediate = state.next_data(length, threshold)
         if not length:
             return 0, False
-        flags: cython.uint = SOLICITED if state.peers.presses else 0
-        address = primitives.address_of(view, False)
+        flags: cython.uint = _SOLICITED if state.peers.presses else 0
         if direct:
             found = page_list((view[:length],), self._lkey)
             self.direct_bytes += length
             number = self.next(0, found)
-            whole = threshold if prompt else WHOLE_BYTES
+            whole: cython.ulonglong = threshold if prompt else _WHOLE_BYTES
             self.requests.write(
-                number, list(found.runs), places, immediate, flags | SIGNALED, False, not frozen, whole
+                number, list(found.runs), places, immediate, flags | _SIGNALED, False, not frozen, whole
             )
             return length, True
-        inline: cython.bint = length <= INLINE_BYTES
-        staged = 0
-        run: Page
-        if inline:
-            run = _new_tuple(Page, (address, length, 0))
-        else:
-            run = self.staging.put(address, length)
-            staged = self.staging.tail
-        signaled: cython.bint = (
-            self.number + 1 - self._signaled >= SIGNAL_EACH
-            or self.staging.tail - self._signaled_tail > self.staging.length >> 2
-        )
-        number = self.next(staged, None, signaled)
-        if signaled:
-            flags |= SIGNALED
-        self.requests.write(number, [run], places, immediate, flags, inline)
+        self._post_copy(address_of(view, False), length, places, immediate, flags)
         return length, False
+
+    def _post_copy(
+        self, address: int, length: int, places: list[Piece], immediate: int, flags: int
+    ) -> None:
+        """Post a copy of ``length`` bytes, which the work request has inline where they are few."""
+        staged: cython.ulonglong = 0
+        inline: cython.bint = length <= _INLINE_BYTES
+        staging: Staging = self.staging
+        if not inline:
+            address = staging.put(address, length)
+            staged = staging.tail
+        signaled: cython.bint = (
+            self.number + 1 - self._signaled >= _SIGNAL_EACH
+            or staging.tail - self._signaled_tail > staging.length >> 2
+        )
+        number: cython.ulonglong = self.next(staged, None, signaled)
+        if signaled:
+            flags |= _SIGNALED
+        self.requests.write_run(number, address, length, staging.lkey, places, immediate, flags, inline)
 
     def judge(self, prompt: bool) -> None:
         """Whether the memory of a direct send was taken when it had just been posted."""
-        self._misses = 0 if prompt else min(self._misses + 1, MISSES)
+        self._misses = 0 if prompt else min(self._misses + 1, _MISSES)
 
     def _try_again(self) -> None:
         """Bytes are copied because memory was not taken at once before: see now and then whether it is."""
         self._copies += 1
-        if self._copies >= TRY_EACH:
+        if self._copies >= _TRY_EACH:
             self._copies = 0
-            self._misses = MISSES - 1
+            self._misses = _MISSES - 1
 
     def credit(self, found: tuple[int, int, int]) -> None:
         """Tell what this side has done with."""
-        signaled = self.number + 1 - self._signaled >= SIGNAL_EACH
-        self.requests.credit(self.next(0, None, signaled), *found, SIGNALED if signaled else 0)
+        signaled: cython.bint = self.number + 1 - self._signaled >= _SIGNAL_EACH
+        head, count, immediate = found
+        self.requests.credit(
+            self.next(0, None, signaled), head, count, immediate, _SIGNALED if signaled else 0
+        )
 
     def close(self) -> None:
         """Nothing is under way any more."""

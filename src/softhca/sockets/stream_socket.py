@@ -41,6 +41,7 @@ from softhca.sockets.stream_parts import (
 from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
+_PEEK, _WAITALL, _DONTWAIT = int(kernel.MSG_PEEK), int(kernel.MSG_WAITALL), int(kernel.MSG_DONTWAIT)
 
 
 class socket(DatagramSocket):
@@ -353,20 +354,20 @@ class socket(DatagramSocket):
         if bufsize < 0:
             raise ValueError("negative buffersize in recv")
         flags = checked(flags)
-        if flags & _socket.MSG_WAITALL:
+        if flags & _WAITALL:
             whole = bytearray(bufsize)
             count = self.recv_into(whole, bufsize, flags)
             return bytes(whole[:count])
         stream, parts = upgrade.stream, []
 
         def take() -> int:
-            parts.append(stream.receiver.take_bytes(bufsize, bool(flags & _socket.MSG_PEEK)))
+            parts.append(stream.receiver.take_bytes(bufsize, bool(flags & _PEEK)))
             return len(parts[0])
 
         if not bufsize:
             return b""
         deadline, blocking = self._deadline()
-        stream.receive(take, deadline, blocking and not flags & _socket.MSG_DONTWAIT)
+        stream.receive(take, deadline, blocking and not flags & _DONTWAIT)
         return parts[0] if parts else b""
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
@@ -380,14 +381,14 @@ class socket(DatagramSocket):
         view = memoryview(buffer).cast("B")
         if nbytes > view.nbytes:
             raise ValueError("buffer too small for requested bytes")
-        view = view[: nbytes or view.nbytes]
+        view = view[:nbytes] if nbytes else view
         if view.readonly:
             raise TypeError("recv_into() argument 1 must be read-write bytes-like object")
         if isinstance(view.obj, PageBuffer):
             view.obj.give_back(view)
-        stream, peek, count = upgrade.stream, bool(flags & _socket.MSG_PEEK), 0
+        stream, peek, count = upgrade.stream, bool(flags & _PEEK), 0
         deadline, blocking = self._deadline()
-        blocking = blocking and not flags & _socket.MSG_DONTWAIT
+        blocking = blocking and not flags & _DONTWAIT
         while view.nbytes:
             take = partial(stream.receiver.take_into, view, peek)
             try:
@@ -397,9 +398,9 @@ class socket(DatagramSocket):
                     break
                 raise
             count += taken
-            view = view[taken:]
-            if not taken or peek or not flags & _socket.MSG_WAITALL:
+            if not taken or peek or not flags & _WAITALL:
                 break
+            view = view[taken:]
         return count
 
     def recv_view(self, bufsize: int) -> memoryview:
@@ -455,7 +456,7 @@ class socket(DatagramSocket):
             if not view.nbytes:
                 continue
             try:
-                taken = self.recv_into(view, 0, flags | (_socket.MSG_DONTWAIT if count else 0))
+                taken = self.recv_into(view, 0, flags | (_DONTWAIT if count else 0))
             except BlockingIOError:
                 if count:
                     break
@@ -469,7 +470,7 @@ class socket(DatagramSocket):
 
     def _send(self, upgrade: Any, views: list[memoryview], flags: int, deadline: float | None) -> int:
         flags = checked(flags)
-        blocking = self.gettimeout() != 0 and not flags & _socket.MSG_DONTWAIT
+        blocking = self.gettimeout() != 0 and not flags & _DONTWAIT
         return int(upgrade.stream.send(views, deadline, blocking))
 
     def send(self, data: Any, flags: int = 0, /) -> int:
@@ -487,10 +488,8 @@ class socket(DatagramSocket):
             return
         view = memoryview(data).cast("B")
         deadline = self._deadline()[0]
-        while True:
-            view = view[self._send(upgrade, [view], flags, deadline) :]
-            if not view.nbytes:
-                return
+        while (sent := self._send(upgrade, [view], flags, deadline)) < view.nbytes:
+            view = view[sent:]
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError("timed out")
 

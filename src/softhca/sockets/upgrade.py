@@ -51,7 +51,7 @@ class Upgrade:
         except BaseException:
             self.readiness.close()
             raise
-        stream.on_change, stream.on_stall = self._changed, self.liveness.stalled
+        stream.on_stall = self.liveness.stalled
 
     @property
     def shared(self) -> bool:
@@ -77,13 +77,14 @@ class Upgrade:
         return self.stream.take_error()
 
     def _changed(self) -> None:
-        if self.polled and self.readiness.set(self.stream.readable, self.stream.writable):
+        if self.readiness.set(self.stream.readable, self.stream.writable):
             self.stream.hand_over()
 
     def poll(self) -> None:
         """The program may wait for the descriptor from here on."""
         if not self.polled:
             self.polled = True
+            self.stream.on_change = self._changed  # before that nobody asks
             with contextlib.suppress(OSError):
                 self.stream.watch()
         self.stream.refresh()

@@ -40,6 +40,7 @@ _WRITE_IMM = cython.declare(cython.uint, int(e.IBV_WR_RDMA_WRITE_WITH_IMM))
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _INLINE = cython.declare(cython.uint, INLINE)
 _TAKEN = cython.declare(cython.ulonglong, TAKEN)
+_WHOLE = cython.declare(cython.ulonglong, WHOLE_BYTES)
 
 
 class WorkRequests:
@@ -90,6 +91,23 @@ class WorkRequests:
                 else:
                     self._write(_WRITE, 0, 0, number, offset, run, inline)
             self._write(_WRITE_IMM, flags, immediate, number, 0, None, False)
+        self._ring()
+
+    def write_run(
+        self, number: int, address: int, length: int, lkey: int, places: list[Piece], immediate: int,
+        flags: int, inline: bool,
+    ) -> None:
+        """`write` one run of at most `WHOLE_BYTES`, or one that is inline: as one request where the peer's
+        pool does not end in it.
+        """
+        if len(places) > 1 or length > _WHOLE:
+            self.write(number, [Page(address, length, lkey)], places, immediate, flags, inline)
+            return
+        remote: cython.ulonglong = self._address + places[0][0]
+        self._queue_pair.post_run(
+            _WRITE_IMM, flags | _INLINE if inline else flags, immediate, number, remote, self._rkey, address,
+            length, lkey,
+        )  # fmt: skip
         self._ring()
 
     def _write(

@@ -1,0 +1,445 @@
+"""What runs for each message of a stream: taking completions, telling credit, waiting, receiving, sending.
+
+Compiled, this is an extension class, whose state is found without dictionaries; `Stream` adds how a stream
+comes about and how it ends.  Each method says whether it is called with the stream's lock held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+import cython
+
+from softhca.driver.errors import DriverError
+from softhca.driver.poll_back_off import PollBudget
+from softhca.driver.polling import CompletionPoller
+from softhca.driver.work_requests import Completion
+from softhca.sockets.protocol import CREDIT, ProtocolError
+from softhca.sockets.stream_parts import Stopped, failure
+from softhca.sockets.stream_receiving import Receiver
+from softhca.sockets.stream_sending import MESSAGES, Sender
+from softhca.sockets.stream_state import StreamState
+from softhca.sockets.work_requests import WorkRequests
+from softhca.verbs import enums as e
+from softhca.verbs.pyverbs_error import PyverbsError
+
+if TYPE_CHECKING:
+    from softhca.driver.device import DeviceDriver
+
+READABLE, WRITABLE = 1, 2
+"""What `StreamPath.wait` waits for most often."""
+OWED = 16
+"""Receive work requests that have completed are posted anew so many at a time."""
+MORE_NS, BUSY_NS = 20_000, 2_000_000
+"""A call that has found work polls on for at least so long, and so long in all at most: others may want the
+interpreter's lock, and it may have a deadline."""
+FAILED = (PyverbsError, DriverError)
+"""What a device that has failed, or is closed, raises."""
+
+Ready = Callable[[], bool] | int
+
+_READABLE, _WRITABLE = cython.declare(cython.int, READABLE), cython.declare(cython.int, WRITABLE)
+_OWED = cython.declare(cython.uint, OWED)
+_MORE_NS, _BUSY_NS = cython.declare(cython.ulonglong, MORE_NS), cython.declare(cython.ulonglong, BUSY_NS)
+_CREDIT = cython.declare(cython.int, CREDIT)
+_MESSAGES = cython.declare(cython.Py_ssize_t, MESSAGES)
+_RECV = cython.declare(cython.uint, int(e.IBV_WC_RECV))
+
+
+class StreamPath:
+    """The state of a stream, all of it `Stream`'s.
+
+    ``used``: the program has begun to send or to receive.  ``_news``: an event was not answered yet.
+    ``_missed``: somebody has found the lock taken.  ``_owed`` receives have completed and are not posted
+    anew.  ``_goodbye``: the communication manager has said that the peer has ended it.
+    """
+
+    error: int
+    on_change: Callable[[], object] | None
+    on_stall: Callable[[], object] | None
+    receiving_ended: bool
+    used: bool
+    sender: Sender
+    receiver: Receiver
+    _lock: threading.RLock
+    _news: bool
+    _pumping: bool
+    _missed: bool
+    _closed: bool
+    _lost: bool
+    _goodbye: bool
+    _watched: bool
+    _owed: int
+    _sleeping: int
+    _state: StreamState  # None until the peer has said its offer, as the next one
+    _requests: WorkRequests
+    _budget: PollBudget
+    _poller: CompletionPoller
+    _completion: Completion
+    _progress: Callable[[], bool]
+    _polls: bool
+    _given_back: deque[int]
+    _driver: DeviceDriver
+    # Of `Stream`:
+    _arm: Callable[[], object]
+    _fail: Callable[[int], object]
+    _forged: Callable[[], object]
+    _judge_end: Callable[[], object]
+    _reclaim: Callable[[], object]
+    _sleep: Callable[[Callable[[], bool], float | None], bool]
+
+    def _begin_path(self) -> None:
+        """Of a new stream, whose halves, completion queue and driver come later."""
+        self.error = 0
+        self.on_change = self.on_stall = None
+        self.receiving_ended = self.used = False
+        self._lock = threading.RLock()
+        self._news = self._pumping = self._missed = self._closed = self._lost = False
+        self._goodbye = self._watched = self._polls = False
+        self._state = self._requests = None  # type: ignore[assignment]
+        self._owed = self._sleeping = 0
+        self._budget = PollBudget()
+        self._completion = Completion()
+
+    # completions
+
+    def _serve(self) -> None:
+        """Answer what an event has left, unless somebody has the lock, who then does."""
+        while (self._news or self._given_back) and self._lock.acquire(blocking=False):
+            try:
+                if self._pumping:
+                    return
+                if self._given_back:
+                    self._reclaim()
+                if not self._news:
+                    continue
+                self._news = False
+                if self._closed or self._state is None:
+                    continue
+                self._arm()
+                self._pump()
+                if self._goodbye:
+                    self._judge_end()
+            finally:
+                self.unlock()
+
+    def unlock(self) -> None:
+        """Give the lock back, and have those look again who wait and have found it taken: what they would
+        have found has been taken meanwhile, and no event tells of it.
+        """
+        self._lock.release()
+        if self._missed:
+            self._missed = False
+            with contextlib.suppress(*FAILED):
+                self._driver.wake_waiters()
+
+    def leave(self) -> None:
+        """`unlock`, and answer what came in meanwhile."""
+        self.unlock()
+        if self._news or self._given_back:
+            self._serve()
+
+    def _pump(self) -> None:
+        """With the lock held: take all completions there are, and answer them."""
+        if self._pumping or self._closed or self._state is None:
+            return
+        poller: CompletionPoller = self._poller
+        each: Completion = self._completion
+        sender: Sender = self.sender
+        self._pumping = True
+        try:
+            while poller.waiting() and poller.advance(each):
+                if each.status:
+                    self._fail(errno.ECONNRESET)
+                elif each.opcode & _RECV:
+                    self._owed += 1
+                    self._arrived(each.imm_data)
+                else:
+                    sender.retire(each.wr_id)
+            while self._owed >= _OWED and not self.error:
+                sender.requests.receive(_OWED)
+                self._owed -= _OWED
+            self._credit()
+        except ProtocolError:
+            self._forged()
+        except FAILED:
+            self._fail(errno.ECONNRESET)
+        finally:
+            self._pumping = False
+            self._changed()
+
+    def _arrived(self, immediate: int) -> None:
+        state: StreamState = self._state
+        if state.arrived(immediate) == _CREDIT:
+            head, notifications = self.receiver.pool.record()
+            state.peers.credited(head, notifications)
+        if state.was_reset:
+            self._fail(errno.ECONNRESET)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def _credit(self, anyhow: bool = False, empty: bool = False) -> None:
+        """With the lock held: tell the peer what this side has done with, where that is enough to tell."""
+        state: StreamState = self._state
+        if state is None or self.error or len(self.sender.inflight) >= _MESSAGES - 1:
+            return
+        found = state.next_credit(anyhow)
+        if found is None and empty:
+            found = state.opening()
+        if found is not None:
+            self.sender.credit(found)
+
+    # waiting
+
+    def wait(self, ready: Ready, deadline_s: float | None) -> bool:
+        """Wait, driving the device, until ``ready`` (`READABLE`, `WRITABLE`, or what is to be called) or an
+        error; False at the deadline (of ``time.monotonic``).
+        """
+        if self._has_ended(ready) or (self._polls and self._poll(ready)):
+            return True
+        return self._sleep(partial(self._has_ended, ready), deadline_s)
+
+    def _has_ended(self, ready: Ready) -> bool:
+        """Whether a wait for ``ready`` is over, after taking what has come."""
+        if self._pumping or self._poller.waiting():
+            self._missed = True  # first: whoever holds the lock sees it when he gives that back
+            if self._lock.acquire(blocking=False):
+                self._missed = False
+                try:
+                    self._pump()
+                finally:
+                    self.unlock()
+        if self._news or self._given_back:
+            self._serve()
+        if self.error or self._closed:
+            return True
+        if not isinstance(ready, int):
+            return ready()
+        return self._may_receive() if ready == _READABLE else self._may_send()
+
+    def _poll(self, ready: Ready) -> bool:
+        """Drive the device for a short time, and as long as there is work, until ``ready``; whether it is."""
+        budget: PollBudget = self._budget
+        now: cython.ulonglong = monotonic_ns()
+        after: cython.ulonglong
+        until: cython.ulonglong = budget.until(now)
+        limit: cython.ulonglong = until - now
+        last: cython.ulonglong = now + _BUSY_NS
+        while True:
+            worked: cython.bint = self._progress()
+            if self._has_ended(ready):
+                if limit:
+                    budget.found()
+                return True
+            after = monotonic_ns()
+            if worked:  # what is waited for takes more than one turn
+                until = min(after + max(limit, _MORE_NS), last)
+            else:
+                budget.yielded(now, after)
+            if after >= until or budget.contended(after):
+                if limit:
+                    budget.gave_up()
+                return False
+            now = after
+
+    @property
+    def readable(self) -> bool:
+        """Whether a receive would not wait."""
+        return self._may_receive()
+
+    def _may_receive(self) -> bool:
+        state: StreamState = self._state
+        if self.error or self.receiving_ended or state is None:
+            return state is not None
+        return state.own.available != 0 or state.finished
+
+    @property
+    def writable(self) -> bool:
+        """Whether a send would not wait."""
+        return self._may_send()
+
+    def _may_send(self) -> bool:
+        state: StreamState = self._state
+        if self.error:
+            return True
+        if state is None:
+            return False
+        if state.said_fin or state.deaf:
+            return True
+        staging = self.sender.staging
+        return (
+            state.opened and state.peers.room() > 0
+            and not self.sender.full
+            and staging.tail - staging.head < staging.length
+        )  # fmt: skip
+
+    def _look(self) -> StreamState:
+        """With the lock held: take what has come in."""
+        if self._closed:
+            raise failure(self.error)
+        if self._poller.waiting():
+            self._pump()
+        return self._state
+
+    # receiving
+
+    def receive(self, take: Callable[[], int], deadline_s: float | None, blocking: bool) -> int:
+        """Have ``take`` take what there is; the bytes that it took, 0 at the end of the stream.
+
+        BlockingIOError where nothing is there (not blocking), TimeoutError, ConnectionResetError.
+        """
+        state: StreamState
+        self.used = True
+        while True:
+            self._lock.acquire()
+            try:
+                state = self._look()
+                if self.receiving_ended:
+                    return 0
+                if state.own.available:
+                    taken = take()
+                    self._after_receive()
+                    return taken
+                if self.error and not (state.finished and not state.was_reset):
+                    raise failure(self.error)
+                if state.finished:
+                    return 0
+            finally:
+                self.leave()
+            if not blocking:
+                self._progress()
+                if self._shows_more():
+                    continue
+                raise BlockingIOError(errno.EAGAIN, "no completion, no data arrived")
+            if not self.wait(_READABLE, deadline_s):
+                raise TimeoutError("timed out")
+
+    def _shows_more(self) -> bool:
+        """Whether another look at what has come ends a receive."""
+        self._lock.acquire()
+        try:
+            state: StreamState = self._look()
+            return state.own.available != 0 or state.finished or self.error != 0
+        finally:
+            self.leave()
+
+    def _after_receive(self) -> None:
+        self.receiver.relieve()
+        try:
+            self._credit()
+        except FAILED:
+            self._fail(errno.ECONNRESET)
+        self._changed()
+
+    # sending
+
+    def send(self, views: list[memoryview], deadline_s: float | None, blocking: bool) -> int:
+        """Send all bytes of ``views``, or as many as can go at once where not ``blocking``.
+
+        Whoever may change its memory afterwards is waited for, or its bytes are copied.  At the deadline: how
+        many have gone, TimeoutError where none has.  BlockingIOError, BrokenPipeError, ConnectionResetError;
+        ``error.characters_written`` is not set, as with TCP.
+        """
+        sent, last = 0, [0]
+        why: Exception | None = None
+        self.used = True
+        try:
+            for view in views:
+                sent += self._send_view(view, deadline_s, blocking, last)
+        except Stopped as stopped:
+            sent += stopped.sent
+            why = stopped.why
+        finally:
+            if last[0]:
+                self._wait_taken(last[0])
+        if why is not None and not sent:
+            try:  # outside of the handler and kept by no frame: a cycle would hold the program's buffer
+                raise why
+            finally:
+                why = None
+        if last[0] and self.error and self.sender.taken < last[0]:
+            raise failure(self.error)
+        return sent
+
+    def _wait_taken(self, number: int) -> None:
+        """Until the memory of that message may be changed."""
+        self._lock.acquire()
+        try:
+            if self.sender.taken < number and self._poller.waiting():
+                self._pump()
+            self.sender.judge(self.sender.taken >= number)
+        finally:
+            self.leave()
+        self.wait(partial(self._is_taken, number), None)
+
+    def _is_taken(self, number: int) -> bool:
+        return self.sender.taken >= number
+
+    def _send_view(self, view: memoryview, deadline_s: float | None, blocking: bool, last: list[int]) -> int:
+        """Send one view; ``last[0]`` becomes the last message that takes bytes from memory that may change.
+        `Stopped` where it cannot be sent whole now.
+        """
+        frozen: cython.bint = type(view.obj) is bytes
+        position: cython.Py_ssize_t = 0
+        total: cython.Py_ssize_t = view.nbytes
+        while position < total:
+            self._lock.acquire()
+            try:
+                taken, direct = self._send_some(view[position:] if position else view, frozen, blocking)
+                if direct and not frozen:
+                    last[0] = self.sender.number
+            finally:
+                self.leave()
+            if taken:
+                position += taken
+                continue
+            say = self.on_stall
+            if say is not None:
+                say()
+            if blocking:
+                if not self.wait(_WRITABLE, deadline_s):
+                    raise Stopped(position, TimeoutError("timed out"))
+            elif not self._finds_room():
+                raise Stopped(position, BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+        return position
+
+    def _finds_room(self) -> bool:
+        """Whether one look at the device is enough to go on sending."""
+        self._progress()
+        self._lock.acquire()
+        try:
+            self._look()
+            return self._may_send()
+        finally:
+            self.leave()
+
+    def _send_some(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
+        """With the lock held: post as much as there is room for; bytes, and whether the adapter takes them
+        from the application's own memory.  What is sent first after the peer has closed is lost, as with TCP,
+        where only the answer to it tells.
+        """
+        state: StreamState = self._look()
+        if state.deaf and not (state.was_reset or state.said_fin or self._lost):
+            self._lost = True
+            return view.nbytes, False
+        if self.error and not (state.deaf and not state.was_reset):
+            raise failure(self.error)
+        if state.said_fin or state.deaf:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        if not state.opened:
+            return 0, False
+        try:
+            return self.sender.post(view, frozen, blocking)
+        except FAILED:
+            self._fail(errno.ECONNRESET)
+            raise failure(self.error) from None
