@@ -21,6 +21,7 @@ DESCRIPTORS = "driver/descriptors.py"
 DISPATCHER = "management/dispatcher.py"
 EVENTS = "driver/rdmacm/events.py"
 EVENT_CHANNELS = "runtime/event_channels.py"
+FABRIC_ADAPTERS = "runtime/fabric_adapters.py"
 GROUPS = "driver/rdmacm/groups.py"
 HANDSHAKE = "queues/handshake.py"
 HOST_AGENTS = "adapter/host_agents.py"
@@ -72,6 +73,7 @@ BY_MEMORY_ON_DEMAND = "memory/test_memory_on_demand.py"
 BY_QUEUES_HANDSHAKE = "queues/test_queues_handshake.py"
 BY_RUNTIME_CLIENTS_RULES = "runtime/test_runtime_clients_rules.py"
 BY_RUNTIME_EVENT_CHANNELS = "runtime/test_runtime_event_channels.py"
+BY_RUNTIME_FABRIC_ADAPTERS = "runtime/test_runtime_fabric_adapters.py"
 BY_RUNTIME_LOOP_RULES = "runtime/test_runtime_loop_rules.py"
 BY_RUNTIME_PROCESS_RULES = "runtime/test_runtime_process_rules.py"
 BY_RUNTIME_SAME_HOST_RING = "runtime/test_runtime_same_host_ring.py"
@@ -402,5 +404,13 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a request is performed while the message before it is in hand"), BY_MAILBOX_RULES),
     (m("hand-lv-errored-asks", LIVENESS, "if not wanted or self._stream.error:", "if not wanted:",
        "a peer is asked for a stream that has ended"), BY_SOCKETS_RECEIVING_RULES),
+    (m("hand-sh-second-reader", SAME_HOST, "            if isinstance(peer, InboundPeer) and peer.reader is not None:\n                self._receive_wake(peer)  # from its handshake on it says no more than that\n                return\n", "            if False:\n                return\n",
+       "a neighbour that asks several times in one moment has as many readers, all but one of which stay when it goes"), BY_RUNTIME_SAME_HOST_RULES),
+    (m("hand-fa-parted-for-ever", FABRIC_ADAPTERS, "            self._parted = False\n", "",
+       "an adapter that has gone, of which two bursts wait one after the other, ends its fabric"), BY_RUNTIME_FABRIC_ADAPTERS),
+    (m("hand-fa-join-unwatched", FABRIC_ADAPTERS, "            adapters.packets.leave(self.port, adapters.loop.clock())\n            raise\n", "            raise\n",
+       "a port whose adapter was refused for want of room is taken for ever"), BY_RUNTIME_FABRIC_ADAPTERS),
+    (m("hand-fa-join-silent", FABRIC_ADAPTERS, "            return  # its descriptor was another's, to whom something had come\n", "            data = b\"\"\n",
+       "an adapter whose socket has an earlier one's number is refused before it has said anything"), BY_RUNTIME_FABRIC_ADAPTERS),
 )  # fmt: skip
 """Each with the tests that judge it."""

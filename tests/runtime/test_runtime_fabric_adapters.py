@@ -176,6 +176,36 @@ def test_what_an_adapter_has_sent_arrives_after_its_end(served: Served) -> None:
     served.until(lambda: len(served.server.packets.ports) == 1)
 
 
+def test_bursts_of_one_who_has_gone_may_wait_again_and_go_in_the_same_turn(served: Served) -> None:
+    adapters = served.server.adapters
+    assert adapters is not None
+    link = served.join()
+    member = adapters.members[served.server.packets.ports[served.plane.topology.links[0].end_b]]
+    member.part()  # while a burst of it waits
+    for _ in range(2):  # that goes; the next one is read, waits, and goes before the turn ends
+        member._wake()
+    link.close()
+    served.until(lambda: len(served.server.packets.ports) == 0)
+
+
+def test_a_port_whose_socket_cannot_be_watched_is_free_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = served.loop.watch
+
+    def scarce(descriptor: int, readable: Any, writable: Any = None) -> None:
+        if writable is not None:
+            raise OSError(errno.ENOSPC, "no more descriptors are watched")
+        watch(descriptor, readable)
+
+    monkeypatch.setattr(served.loop, "watch", scarce)
+    with pytest.raises(OSError, match="no more descriptors") as caught:
+        served.join("h0")
+    assert caught.value.errno == errno.ENOSPC
+    monkeypatch.setattr(served.loop, "watch", watch)
+    assert served.join("h0").node == "h0"
+
+
 # what a manager sets
 
 
@@ -275,6 +305,19 @@ def test_who_does_not_say_who_he_is_is_refused(served: Served, data: bytes) -> N
         assert made.recv(10) == b""
     assert (served.counter("messages_bad"), served.counter("adapters_refused")) == (1, 1)
     assert served.join().node == "h0"
+
+
+def test_who_has_said_nothing_yet_is_not_refused(served: Served) -> None:
+    adapters = served.server.adapters
+    assert adapters is not None
+    with client(served) as made:
+        served.loop.turn(0)
+        (accepted,) = adapters._unjoined
+        adapters._join(accepted)  # as where something has come for an earlier socket of that descriptor
+        made.send(m.encode(m.HELLO, {"version": m.VERSION, "node": "h0"}))
+        served.loop.turn(0)
+        assert m.decode(made.recv(1 << 16))[0] == m.WELCOME
+    assert served.counter("messages_bad") == 0
 
 
 def test_strange_names_are_no_nodes(served: Served) -> None:

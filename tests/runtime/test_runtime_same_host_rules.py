@@ -15,7 +15,7 @@ from softhca.memory.shared_path import MAX_ARENAS
 from softhca.runtime import messages, same_host_peers, same_host_port
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import MAPPED
-from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, InboundPeer, OutboundPeer
+from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, WAKE, InboundPeer, OutboundPeer
 from softhca.runtime.same_host_port import MAX_PEERS, SameHostPort
 
 GID, OWN = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -118,6 +118,40 @@ def test_who_is_inside_while_it_goes_keeps_its_reader_until_it_is_out(shared):
     inside[0] = False
     shared._release_departed()
     assert (noted, readers, shared._departing) == ([reader, "closed"], set(), [])
+
+
+@pytest.fixture
+def hailed(shared, monkeypatch):
+    """A peer that has connected, the other end of its channel, and what becomes of it."""
+    noted = []
+
+    def admit(peer, message, descriptors):
+        noted.append("admitted")
+        peer.reader = object()
+
+    monkeypatch.setattr(shared, "_admit", admit)
+    monkeypatch.setattr(shared, "_drop", lambda peer: noted.append("dropped"))
+    monkeypatch.setattr(shared, "_rearm_wakeup", lambda: noted.append("woken"))
+    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own.setblocking(False)
+    with own, theirs:
+        yield InboundPeer(None, own, None), theirs, noted
+
+
+def test_a_peer_has_one_reader_however_often_it_asks(shared, hailed):
+    peer, theirs, noted = hailed
+    for _ in range(3):
+        messages.send(theirs, {"connect": VERSION, "gid": GID.hex()})
+    shared._receive(peer)
+    assert noted == ["admitted", "dropped"]
+
+
+def test_a_peer_may_wake_this_side_as_soon_as_it_has_its_reader(shared, hailed):
+    peer, theirs, noted = hailed
+    messages.send(theirs, {"connect": VERSION, "gid": GID.hex()})
+    theirs.send(WAKE)
+    shared._receive(peer)
+    assert noted == ["admitted", "woken"]
 
 
 # one port

@@ -80,13 +80,19 @@ class FabricAdapters:
 
     def _join(self, made: socket.socket) -> None:
         """The first message of a connection."""
+        try:
+            data = made.recv(m.MOST_TEXT_BYTES + 1)
+        except BlockingIOError:
+            return  # its descriptor was another's, to whom something had come
+        except OSError:
+            data = b""
         self._unjoined.discard(made)
         self.loop.forget(made.fileno())
         try:
-            kind, content = m.decode(made.recv(m.MOST_TEXT_BYTES + 1))
+            kind, content = m.decode(data)
             if kind != m.HELLO or content.get("version") != m.VERSION:
                 raise ValueError("no hello of this version")
-        except (OSError, ValueError):
+        except ValueError:
             self.counters["messages_bad"] += 1
             self._refuse(made, errno.EPROTO, f"adapters of version {m.VERSION} may join")
             return
@@ -204,7 +210,11 @@ class Member:
         except ValueError as error:
             code = errno.EBUSY if end in adapters.packets.ports else errno.ENODEV
             raise OSError(code, str(error)) from None
-        self._watch()
+        try:
+            self._watch()
+        except OSError:
+            adapters.packets.leave(self.port, adapters.loop.clock())
+            raise
 
     def _watch(self) -> None:
         self._loop.watch(self.socket.fileno(), lambda: self._adapters.take(self), self._writable)
@@ -252,6 +262,7 @@ class Member:
     def _wake(self) -> None:
         """The burst that waited has gone."""
         if self._parted:
+            self._parted = False
             self._watch()
         self._loop.want(self.socket.fileno(), True, self.is_full)
 

@@ -223,10 +223,10 @@ class SameHost:
 
     def _receive(self, peer: OutboundPeer | InboundPeer) -> None:
         """A peer has sent something, or has gone."""
-        if isinstance(peer, InboundPeer) and peer.reader is not None:
-            self._receive_wake(peer)
-            return
         for _ in range(MESSAGES_A_POLL):
+            if isinstance(peer, InboundPeer) and peer.reader is not None:
+                self._receive_wake(peer)  # from its handshake on it says no more than that
+                return
             try:
                 received = messages.receive(peer.channel)
             except BlockingIOError:
