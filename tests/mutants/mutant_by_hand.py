@@ -52,6 +52,7 @@ STREAM = "sockets/stream.py"
 STREAM_PATH = "sockets/stream_path.py"
 STREAM_RECEIVING = "sockets/stream_receiving.py"
 STREAM_SENDING = "sockets/stream_sending.py"
+TAP = "links/tap.py"
 TABLES = "management/cm/tables.py"
 TIMERS = "management/cm/timers.py"
 WIRING = "mailbox/wiring.py"
@@ -62,6 +63,7 @@ BY_DRIVER_RDMACM_CHANNEL = "driver/test_driver_rdmacm_channel.py"
 BY_DRIVER_RDMACM_LISTENING = "driver/test_driver_rdmacm_listening.py"
 BY_DRIVER_RDMACM_PORTS = "driver/test_driver_rdmacm_ports.py"
 BY_DRIVER_SESSION = "driver/test_driver_session.py"
+BY_LINKS_TAP = "links/test_links_tap.py"
 BY_MAILBOX_RULES = "mailbox/test_mailbox_rules.py"
 BY_MANAGEMENT_CM_ENDS = "management/test_management_cm_ends.py"
 BY_MANAGEMENT_CM_LIMITS = "management/test_management_cm_limits.py"
@@ -412,5 +414,11 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a port whose adapter was refused for want of room is taken for ever"), BY_RUNTIME_FABRIC_ADAPTERS),
     (m("hand-fa-join-silent", FABRIC_ADAPTERS, "            return  # its descriptor was another's, to whom something had come\n", "            data = b\"\"\n",
        "an adapter whose socket has an earlier one's number is refused before it has said anything"), BY_RUNTIME_FABRIC_ADAPTERS),
+    (m("hand-lk-tap-begin-leaks", TAP, "        except BaseException:\n            self._close()\n            raise\n", "        except BaseException:\n            raise\n",
+       "a capture that cannot begin keeps its descriptor"), BY_LINKS_TAP),
+    (m("hand-lk-tap-ended-writes", TAP, "        if self._fd < 0:\n            self._pending.clear()\n            return\n        try:", "        try:",
+       "a capture that has ended is said to end again with each further link"), BY_LINKS_TAP),
+    (m("hand-lk-tap-first-of-two-stays", TAP, "    except BaseException:\n        sent.close()\n        raise\n", "    except BaseException:\n        raise\n",
+       "the first of two capture files stays open where the second cannot be made"), BY_LINKS_TAP),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -46,8 +46,12 @@ class CaptureFile:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         self._pending = bytearray()
         self._lock = threading.Lock()
-        self._writer = PcapngWriter(self)  # type: ignore[arg-type]
-        self._commit()
+        try:
+            self._writer = PcapngWriter(self)  # type: ignore[arg-type]
+            self._commit()
+        except BaseException:
+            self._close()
+            raise
 
     def write(self, data: bytes) -> int:
         """Part of the stream that the pcapng writer writes to."""
@@ -55,10 +59,10 @@ class CaptureFile:
         return len(data)
 
     def add_interface(self, name: str) -> int:
-        """Describe one more source of packets; returns its number."""
+        """Describe one more source of packets; returns its number, also where the file has ended."""
         with self._lock:
             number = self._writer.add_interface(LINK_TYPE_RAW_IP, name)
-            self._commit()
+            self._commit_or_end()
         return number
 
     def add(self, interface: int, packets: list[bytes], time_ns: int) -> None:
@@ -68,11 +72,17 @@ class CaptureFile:
                 return
             for packet in packets:
                 self._writer.write(interface, time_ns, packet)
-            try:
-                self._commit()
-            except OSError as error:
-                _log.warning("capture %s ends here: %s", self.path, error.strerror)
-                self._close()
+            self._commit_or_end()
+
+    def _commit_or_end(self) -> None:
+        if self._fd < 0:
+            self._pending.clear()
+            return
+        try:
+            self._commit()
+        except OSError as error:
+            _log.warning("capture %s ends here: %s", self.path, error.strerror)
+            self._close()
 
     def _commit(self) -> None:
         view = memoryview(bytes(self._pending))
@@ -204,7 +214,12 @@ def _listen(link: Any, path: Path) -> TapLink:
         return TapLink(link, capture, capture)
     stem = path / f"{os.getpid()}-{_next_link()}"
     sent = CaptureFile(stem.with_suffix(".sent.pcapng"))
-    return TapLink(link, sent, CaptureFile(stem.with_suffix(".received.pcapng")), owned=True)
+    try:
+        received = CaptureFile(stem.with_suffix(".received.pcapng"))
+    except BaseException:
+        sent.close()
+        raise
+    return TapLink(link, sent, received, owned=True)
 
 
 def _next_link() -> int:

@@ -1,0 +1,74 @@
+"""Captures that cannot be written: they end, disturb no link, and leave no descriptor behind."""
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from softhca.links import tap
+from softhca.links.tap import CaptureFile, tapped
+from softhca.links.variables import CAPTURE
+from softhca.wire.framing import ROCE_V4
+
+FULL = Path("/dev/full")
+"""Everything that is written there finds no room."""
+
+
+def open_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def a_link():
+    return SimpleNamespace(framing=ROCE_V4, address="127.0.0.1", close=lambda: None)
+
+
+def test_a_capture_that_cannot_begin_leaves_no_descriptor():
+    before = open_descriptors()
+    with pytest.raises(OSError, match="No space") as full:
+        CaptureFile(FULL)
+    assert full.value.errno == errno.ENOSPC
+    assert open_descriptors() == before
+
+
+@pytest.fixture
+def ended(tmp_path, caplog):
+    """A capture that has ended for want of room, and its file."""
+    place = tmp_path / "packets.pcapng"
+    capture = CaptureFile(place)
+    with FULL.open("wb") as full:
+        os.dup2(full.fileno(), capture._fd, inheritable=False)
+    capture.add(capture.add_interface("one"), [bytes(20)], 0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    return capture, place
+
+
+def test_a_capture_that_has_ended_stops_no_further_link(ended, caplog):
+    capture, place = ended
+    before = place.read_bytes()
+    assert capture.add_interface("two") == 1
+    capture.add(1, [bytes(20)], 0)
+    capture.close()
+    assert place.read_bytes() == before
+    assert not caplog.records, "that was said when it ended"
+
+
+def test_of_two_files_none_stays_open_where_one_cannot_be_made(tmp_path, monkeypatch):
+    made, closed = [], []
+
+    class Scarce(CaptureFile):
+        def __init__(self, path):
+            if made:
+                raise OSError(errno.EMFILE, "no more descriptors")
+            made.append(path)
+            super().__init__(path)
+
+        def close(self):
+            closed.append(self.path)
+            super().close()
+
+    monkeypatch.setattr(tap, "CaptureFile", Scarce)
+    with pytest.raises(OSError, match="no more descriptors"):
+        tapped(a_link(), {CAPTURE: str(tmp_path)})
+    assert closed == made
