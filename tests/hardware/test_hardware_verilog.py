@@ -67,8 +67,9 @@ def test_the_smallest_size_has_no_port_without_bits_which_verilog_has_not(tmp_pa
     design = build(name, **sizes)
     assert all(len(Value.cast(value)) for _, _, value in design.signature.flatten(design))
     text = export(design, name)
-    check(text, name)
-    if name != WHOLE:
+    assert "[-1:0]" not in text  # as Verilog calls it, also of what stands inside; yosys itself takes it
+    if name != WHOLE:  # its wires are judged in a larger size
+        check(text, name)
         recording = play_random(build(name, **sizes), 100, seed=name)
         assert icarus(tmp_path, bench_text(name, recording), text) == "compared 100 clocks, 0 differ\n"
 
