@@ -6,6 +6,7 @@ What a changed function computed when its module was imported stays as it was; s
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -13,6 +14,12 @@ from types import CodeType, FunctionType
 
 class SwapError(ValueError):
     """The mutant cannot be put in; the message is one line that says why."""
+
+
+@functools.lru_cache(maxsize=1)  # who asks for one line of a module asks for its others next
+def _statements(text: str) -> list[ast.stmt]:
+    """The statements of a module."""
+    return ast.parse(text).body
 
 
 def function_at(text: str, line: int) -> str:
@@ -28,7 +35,7 @@ def function_at(text: str, line: int) -> str:
                 return search(node.body, f"{name}.") if isinstance(node, ast.ClassDef) else name
         return ""
 
-    return search(ast.parse(text).body, "")
+    return search(_statements(text), "")
 
 
 def code_lines(code: CodeType) -> set[int]:
