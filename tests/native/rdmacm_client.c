@@ -398,18 +398,18 @@ static void case_connections(void)
     CHECK(found.dest_qp_num == (qp_num(1) & ~1U) && found.qp_attr_mask == 0x129181);
     CHECK(found.max_dest_rd_atomic == 4);
     CHECK(!accept_as(fd, event.id, 3, "welcome", 1));
-    expect(fd, UCMA_CONNECT_RESPONSE, 1);
+    CHECK(expect(fd, UCMA_CONNECT_RESPONSE, 1).param.conn.private_data_len == 196);
     found = attributes_of(fd, active, 3);
     CHECK(found.qp_attr_mask == 0x12e01 && found.retry_cnt == 5 && found.max_rd_atomic == 2);
     found = attributes_of(fd, active, 2);
     CHECK(found.dest_qp_num == qp_num(1) && found.max_dest_rd_atomic == 3);
     CHECK(!accept_as(fd, active, 0, "", 0)); /* establishes */
-    expect(fd, UCMA_ESTABLISHED, 3);
+    CHECK(!expect(fd, UCMA_ESTABLISHED, 3).param.conn.private_data_len);
     REFUSED(EINVAL, accept_as(fd, active, 0, "", 0));
     CHECK(!disconnect(fd, active));
-    expect(fd, UCMA_DISCONNECTED, 3);
+    CHECK(!expect(fd, UCMA_DISCONNECTED, 3).param.conn.private_data_len);
     CHECK(!disconnect(fd, event.id));
-    expect(fd, UCMA_DISCONNECTED, 1);
+    CHECK(!expect(fd, UCMA_DISCONNECTED, 1).param.conn.private_data_len);
     CHECK(!readable(fd));
     CHECK(!disconnect(fd, active));
     CHECK(!destroy(fd, event.id, &reported) && reported == 2);

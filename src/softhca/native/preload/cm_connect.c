@@ -565,7 +565,8 @@ void cm_entry(struct port *port, const struct softhca_cm_header *entry, const ui
     if (!connects(id))
         fill_private(entry, data, 0, event->ucma.param.ud.private_data,
                      &event->ucma.param.ud.private_data_len);
-    else
+    else if (entry->kind == SOFTHCA_CM_REPLIED || entry->kind == SOFTHCA_CM_REJECTED)
+        /* those of the other messages no kernel hands on */
         fill_private(entry, data, 0, event->ucma.param.conn.private_data,
                      &event->ucma.param.conn.private_data_len);
     if (entry->kind == SOFTHCA_CM_REPLIED)
