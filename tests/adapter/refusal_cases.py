@@ -16,6 +16,7 @@ from migration_scene import Scene
 from softhca.adapter.config import PortConfig
 from softhca.adapter.host_agents import MAX_PENDING
 from softhca.adapter.profile import Profile
+from softhca.adapter.steering import MOST_MASKS
 from softhca.driver.errors import DriverError
 from softhca.driver.paging import PageableMemory
 from softhca.machine.primitives import store64
@@ -359,7 +360,19 @@ def connections(wrong: Wrong) -> None:
     tables._services = services
 
 
+def steering(wrong: Wrong) -> None:
+    """An adapter whose link carries no frames, and more masks than a port has room for."""
+    end = end_of(ethernet_frames=False)
+    pair = {"pd": end.pd, "send_cq": end.cq.number, "recv_cq": end.cq.number}
+    wrong.command(end, control.CREATE_QP, qp_type=control.QPT_RAW_PACKET, **pair)
+    end = end_of()
+    pair = end.qp(RAW)
+    for priority in range(MOST_MASKS):
+        end.device.create_flow(pair.number, 1, control.FLOW_NORMAL, priority)
+    wrong.call(end.device.create_flow, pair.number, 1, control.FLOW_NORMAL, MOST_MASKS)
+
+
 CASES = (
     targets, limits, groups, xrc, migration, native, contexts, arenas, paged, regions, windows, completions,
-    rings, agents, doorbells, connections,
+    rings, agents, doorbells, connections, steering,
 )  # fmt: skip

@@ -155,6 +155,12 @@ def queues(walk: Walk) -> None:
     walk.step(control.ATTACH_MCAST, qp_num=ud, gid=b"\xff\x0e" + bytes(13) + b"\1")
     walk.wrong(control.DETACH_MCAST, {"qp_num": ud, "gid": b"\xff\x0e" + bytes(13) + b"\1"})
     walk.wrong(control.ATTACH_RAW, {"qp_num": ud, "service": 0x1234})
+    frames = walk.call(control.CREATE_QP, qp_type=control.QPT_RAW_PACKET, **made)["qp_num"]
+    rule = {"port_num": 1, "value": bytes(64), "mask": bytes(64)}
+    walk.wrong(control.CREATE_FLOW, {"qp_num": ud, **rule})
+    flow = walk.step(control.CREATE_FLOW, qp_num=frames, **rule)["flow"]
+    walk.step(control.DESTROY_FLOW, last=True, flow=flow)
+    walk.free(Kind.FLOW, control.DESTROY_FLOW)
     walk.wrong(control.DETACH_RAW, {"qp_num": ud, "service": 0x1234})
     ah = walk.step(control.CREATE_AH, pd=pd, **PATH)["ah"]
     walk.wrong(control.DEALLOC_PD, {"pd": pd})

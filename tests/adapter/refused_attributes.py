@@ -5,7 +5,7 @@ import errno
 from softhca.queues import control_fields as control
 from softhca.queues.states import ERR, INIT, RESET, RTR, RTS, SQD
 from softhca.testing.addressing import gid
-from softhca.testing.ends import ALL_RIGHTS, RAW, RC, UC, UD
+from softhca.testing.ends import ALL_RIGHTS, RC, UC, UD
 
 TO_INIT = {"qp_state": INIT, "pkey_index": 0, "port_num": 1, "qp_access_flags": ALL_RIGHTS}
 TO_RTR = {
@@ -80,7 +80,6 @@ COMMANDS = [
     (control.CREATE_CQ, {"channel": 1, **RING}, errno.EBADF, "channel = 1: "),
     (control.CREATE_CQ, {**RING, "entries": 0}, errno.EINVAL, "entries = 0: "),
     (control.CREATE_QP, {"qp_type": 99}, errno.EOPNOTSUPP, "qp_type = 99"),
-    (control.CREATE_QP, {"qp_type": RAW}, errno.EOPNOTSUPP, "qp_type: RoCEv2"),
     (control.CREATE_QP, {"qp_type": RC, "xrcd": 1}, errno.EINVAL, "xrcd: "),
     (control.CREATE_QP, {"qp_type": RC, "create_flags": 1}, errno.EOPNOTSUPP, "create_flags: "),
     (control.OPEN_XRCD, {"flags": 8}, errno.EINVAL, "flags = 0x8"),

@@ -64,7 +64,7 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         "max_qp_init_rd_atom": 4,
         "atomic_cap": 1,
         "max_raw_ipv6_qp": limits["max_qp"] if native else 0,
-        "max_raw_ethy_qp": limits["max_qp"] if native else 0,
+        "max_raw_ethy_qp": limits["max_qp"],
         "max_total_mcast_qp_attach": limits["max_mcast_grp"] * limits["max_mcast_qp_attach"],
         "max_inline_data": 99,
         "max_pkeys": 16,

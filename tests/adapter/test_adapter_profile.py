@@ -71,7 +71,7 @@ FLUSHES = FLUSH_GLOBAL | FLUSH_PERSISTENT
 @pytest.mark.parametrize(
     ("text", "has", "rights", "lacks"),
     [
-        ("hca", {states.RC, states.UC, states.UD, states.XRC, states.RD}, 14 | FLUSHES, ()),
+        ("hca", {states.RC, states.UC, states.UD, states.XRC, states.RD, states.FRAMES}, 14 | FLUSHES, ()),
         ("tca", {states.UD}, 0, (WRITE, WRITE_IMM, READ, COMPARE_SWAP, FETCH_ADD, ATOMIC_WRITE, FLUSH)),
         ("tca+uc+write", {states.UC, states.UD}, REMOTE_WRITE | FLUSHES, (READ, COMPARE_SWAP, FETCH_ADD)),
         ("tca+rc+read", {states.RC, states.UD}, REMOTE_READ,

@@ -390,10 +390,10 @@ def test_a_region_that_is_gone_ends_the_request(two):
 # ports
 
 
-def test_a_roce_port_has_no_raw_queue_pairs():
+def test_a_roce_port_without_frames_has_no_raw_queue_pairs():
     world = Network()
-    end = End(world.add(1))
-    with pytest.raises(DriverError, match="RoCEv2") as refused:
+    end = End(world.add(1, ethernet_frames=False))
+    with pytest.raises(DriverError, match="raw packets") as refused:
         end.qp(RAW)
     assert refused.value.errno == errno.EOPNOTSUPP
     assert end.device.query_device()["max_raw_ethy_qp"] == end.device.query_device()["max_raw_ipv6_qp"] == 0

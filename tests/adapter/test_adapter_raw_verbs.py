@@ -121,9 +121,9 @@ def test_only_raw_qps_have_services(sides):
     assert caught.value.error_code == errno.EINVAL
 
 
-def test_a_roce_device_says_that_it_has_no_raw_datagrams():
+def test_a_roce_device_has_no_raw_services():
     world = Network()
     side = Side(world, world.add(1).context())
-    with pytest.raises(PyverbsRDMAError, match="RoCEv2") as caught:
-        side.qp()
-    assert caught.value.error_code == errno.EOPNOTSUPP
+    with pytest.raises(PyverbsRDMAError) as caught:
+        side.qp().attach_raw(PTP)
+    assert caught.value.error_code == errno.EINVAL

@@ -1,9 +1,10 @@
 """Debian's perftest, unmodified, on the library and an adapter process."""
 
 import re
+import subprocess
 
 import pytest
-from native_world import needs
+from native_world import LIMIT_S, needs
 
 ONE = {
     "write-bw-8-MiB": ("ib_write_bw", "-n", "5", "-s", "8388608"),
@@ -30,10 +31,55 @@ def test_one_size(world, kind, unused_port):
     assert re.search(r"^\d+\.\d+$", said, re.MULTILINE), said
 
 
-@pytest.mark.parametrize("program", ["raw_ethernet_bw", "raw_ethernet_lat", "raw_ethernet_fs_rate"])
-@pytest.mark.parametrize("side", ["--client", "--server"])
-def test_raw_ethernet_ends_at_its_queue_pair(world, program, side):
-    needs(program)
-    done = world.run(program, side, "-B", "02:00:00:00:00:01", "-E", "02:00:00:00:00:02")
-    assert done.returncode == 1
-    assert "Unable to create QP." in done.stdout + done.stderr
+SERVER, CLIENT = "02:00:00:00:00:02", "02:00:00:00:00:01"
+RAW = {
+    "bw": ("raw_ethernet_bw", "-s", "512", "-n", "200"),
+    "bw-udp": ("raw_ethernet_bw", "-s", "1024", "-n", "200", "-J", "10.0.0.2", "-j", "10.0.0.1",
+               "-K", "2000", "-k", "3000"),
+    "lat": ("raw_ethernet_lat", "-s", "64", "-n", "50"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", RAW)
+@pytest.mark.parametrize("adapters", [1, 2])
+def test_raw_ethernet_frames_reach_the_server(world, other, kind, adapters):
+    """The server says that its rule is in force before the client is started: nothing sends a frame again."""
+    program, *options = RAW[kind]
+    needs(program, "stdbuf")
+    server = subprocess.Popen(
+        ["stdbuf", "-oL", program, "--server", "-B", SERVER, "-E", CLIENT, *options],
+        env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        said = "".join(iter_until(server.stdout, "#bytes"))
+        peer = world if adapters == 1 else other
+        done = peer.run(program, "--client", "-B", CLIENT, "-E", SERVER, *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said += server.communicate(timeout=LIMIT_S)[0]
+    finally:
+        server.kill()
+        server.wait()
+    assert server.returncode == 0, said
+    assert re.search(rf"^ {options[1]} +{options[3]} ", said, re.MULTILINE), said
+
+
+def iter_until(lines, word):
+    """Lines up to the first one with ``word``."""
+    for line in lines:
+        yield line
+        if word in line:
+            return
+
+
+def test_raw_ethernet_rules_are_made_and_ended_one_after_the_other(world):
+    needs("raw_ethernet_fs_rate")
+    done = world.run("raw_ethernet_fs_rate", "--server", "-B", SERVER, "-E", CLIENT, "-n", "50")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^50 +\d", done.stdout, re.MULTILINE)
+
+
+def test_bursts_of_raw_ethernet_need_packet_pacing(world):
+    needs("raw_ethernet_burst_lat")
+    done = world.run("raw_ethernet_burst_lat", "--client", "-B", CLIENT, "-E", SERVER)
+    assert done.returncode != 0
+    assert "ate limit" in done.stdout + done.stderr

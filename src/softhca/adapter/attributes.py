@@ -8,7 +8,7 @@ from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import PORT_DOWN, Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION, WRITE_OPTION, Profile
 from softhca.transport.replay import resources_for
-from softhca.transport.states import RC, RD, UC, UD, XRC
+from softhca.transport.states import FRAMES, RC, RD, UC, UD, XRC
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 VENDOR_ID = 0x02C5  # no registered vendor: locally administered space
@@ -89,6 +89,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
     if profile.has(READ_OPTION) or profile.has(ATOMIC_OPTION):
         outstanding = config.max_qp_rd_atom
     has_rd = RD in profile.services
+    has_frames = config.ethernet_frames and FRAMES in profile.services
     extended = 0
     if profile.has(WRITE_OPTION) and RC in profile.services:
         extended = CAP_ATOMIC_WRITE | CAP_FLUSH_GLOBAL
@@ -127,7 +128,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
         "max_rdd": config.max_rdd if has_rd else 0,
         "max_mw": config.max_mw,
         "max_raw_ipv6_qp": config.max_qp if config.framing == NATIVE else 0,
-        "max_raw_ethy_qp": config.max_qp if config.framing == NATIVE else 0,
+        "max_raw_ethy_qp": config.max_qp if config.framing == NATIVE or has_frames else 0,
         "max_mcast_grp": config.max_mcast_grp,
         "max_mcast_qp_attach": config.max_mcast_qp_attach,
         "max_total_mcast_qp_attach": config.max_mcast_grp * config.max_mcast_qp_attach,

@@ -23,6 +23,7 @@ from softhca.adapter import (
     on_demand_commands,
     paged_commands,
     queue_pair_commands,
+    steering_commands,
     xrc_domains,
 )
 from softhca.adapter.hosts import COMMANDS_A_TURN, ChannelHook
@@ -483,6 +484,9 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     if resource.kind is Kind.EEC:
         ee_commands.destroy(adapter, resource)
         return
+    if resource.kind is Kind.FLOW:
+        steering_commands.destroy(adapter, resource)
+        return
     if resource.kind is Kind.DM:
         device_memory.release(adapter, resource)
         return
@@ -581,6 +585,8 @@ HANDLERS: Mapping[int, Handler] = {
     control.CM_LOAD_PATH: _of_connections("cm_load_path"),
     control.CM_ANSWER_PATH: _of_connections("cm_answer_path"),
     control.ATTACH_RAW: _attach_raw,
+    control.CREATE_FLOW: steering_commands.create_flow,
+    control.DESTROY_FLOW: steering_commands.destroy_flow,
     control.DETACH_RAW: _detach_raw,
     control.ALLOC_MW: key_commands.alloc_mw,
     control.DEALLOC_MW: key_commands.dealloc_mw,

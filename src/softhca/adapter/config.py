@@ -10,6 +10,7 @@ from softhca.adapter.profile import Profile
 from softhca.transport.congestion import DcqcnSettings
 from softhca.transport.uniform import UniformBursts
 from softhca.transport.window import BURST_OVERHEAD_BYTES, FULL_BURST_BYTES
+from softhca.wire.vxlan import MOST_VNI
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 """ibv_mtu to bytes."""
@@ -60,6 +61,10 @@ def check_prefix(prefix: int) -> None:
     """ValueError unless ``prefix`` can be a subnet's."""
     if not 0 < prefix < 0xFF << 56:
         raise ValueError(f"GID prefix {prefix:#x}: expected 64 bits of a unicast address")
+
+
+DEFAULT_VNI = 1
+"""The VXLAN segment of adapters that are told none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,10 @@ class AdapterConfig:
     ``congestion``: connections of RoCE ports have DCQCN with these numbers (`transport.congestion`); None:
     they neither mark what they send as ECN-capable nor tell of marks.
 
+    ``ethernet_frames``: RoCE ports have raw packet queue pairs, which send and receive Ethernet frames;
+    ``vni`` is the VXLAN segment of the RoCE ports, whose Ethernet frames go to the adapters with the GIDs
+    ``vteps`` (`adapter.segment`).
+
     ``uniform_bursts``: which RDMA WRITEs and READs leave RoCE ports as messages whose packets have one length
     (`transport.uniform`); None: none.
     """
@@ -173,17 +182,23 @@ class AdapterConfig:
     max_cm: int = 256
     max_xrcd: int = 4096
     max_dm: int = 256
+    max_flow: int = 4096
     max_rdd: int = 4096
     max_ee: int = 16_384
     ee_error_cache: int = 4096
     host_subnet_management: bool = False
     connection_instances: bool = True
+    ethernet_frames: bool = True
+    vni: int = DEFAULT_VNI
+    vteps: tuple[bytes, ...] = ()
     further_ports: tuple[PortConfig, ...] = ()
     node_guid: int = 0
 
     def __post_init__(self) -> None:
         _check_port(self, self.gid_table_length, self.pkey_table_length)
         self._check_further_ports()
+        if not 0 <= self.vni <= MOST_VNI:
+            raise ValueError(f"vni = {self.vni}: expected 0…{MOST_VNI}")
         if self.window_bytes and not MINIMUM_WINDOW_BYTES <= self.window_bytes <= MAXIMUM_WINDOW_BYTES:
             expected = f"0 or {MINIMUM_WINDOW_BYTES}…{MAXIMUM_WINDOW_BYTES}"
             raise ValueError(f"window_bytes = {self.window_bytes}: expected {expected}")

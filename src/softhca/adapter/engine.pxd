@@ -1,4 +1,5 @@
 from softhca.adapter.memory_waiters cimport MemoryWaiters
+from softhca.adapter.frame_path cimport FramePath
 from softhca.adapter.hosts cimport Host
 from softhca.adapter.keyed cimport KeyedConnections
 from softhca.adapter.port cimport Port
@@ -34,6 +35,7 @@ cdef class Adapter(Environment):
     cdef public int commanded
     cdef int _next_host
     cdef ReceivePath _receive_path
+    cdef FramePath _frame_path
     cdef Arrival _loop
 
     cpdef Port port_of(self, long long number, str name=*)

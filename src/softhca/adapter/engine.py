@@ -12,6 +12,7 @@ from softhca.adapter.attributes import device_attributes
 from softhca.adapter.commands import release, serve_commands
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.counters import port_figures
+from softhca.adapter.frame_path import FramePath
 from softhca.adapter.hosts import Host, HostSide
 from softhca.adapter.keyed import KeyedConnections
 from softhca.adapter.management_flow import management_flows
@@ -26,6 +27,7 @@ from softhca.adapter.raw_services import RawServices
 from softhca.adapter.receive_path import ReceivePath
 from softhca.adapter.resources import Kind, ResourceTable, limits_of
 from softhca.adapter.scheduler import Scheduler
+from softhca.adapter.segment import Segment
 from softhca.adapter.timers import NEVER, Timers
 from softhca.adapter.xrc_domains import XrcDomains
 from softhca.machine.primitives import copy
@@ -45,12 +47,14 @@ from softhca.transport.window import DestinationWindow
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import NATIVE
 from softhca.wire.route import Route
+from softhca.wire.vxlan import VXLAN_PORT
 
 __all__ = ["NEVER", "Adapter"]
 
 _ARMED = cython.declare(cython.int, PORT_ARMED)
 _DOWN = cython.declare(cython.int, PORT_DOWN)
 _TURNS = cython.declare(cython.int, 64)
+_VXLAN_PORT = cython.declare(cython.uint, VXLAN_PORT)
 _MOST_BYTES = cython.declare(cython.uint, MAX_BURST_BYTES)
 
 
@@ -116,6 +120,8 @@ class Adapter(Environment):
         self.port = self.ports[0]
         for port in self.ports:
             port.management = management_flows(self, port, seed)
+            if not port.native:
+                port.segment = Segment(port, config.vni, config.vteps)
         self.groups = MulticastGroups(config)
         self.raw_services = RawServices()
         self.xrc_domains = XrcDomains()
@@ -133,6 +139,7 @@ class Adapter(Environment):
         self._receive_path = ReceivePath(
             self, self.keyed, self.groups, self.raw_services, config.strict_source_port
         )
+        self._frame_path = FramePath()
         self._loop = Arrival()
 
     def port_of(self, number: int, name: str = "port_num") -> Port:
@@ -260,6 +267,9 @@ class Adapter(Environment):
     def receive(self, port_number: int, arrival: Arrival, now: int) -> None:
         """Take a run of packets from the link of a port."""
         self.now = now
+        if arrival.frames:
+            self._frame_path.receive(self.ports[port_number - 1], arrival, now)
+            return
         self._receive_path.receive(self.ports[port_number - 1], arrival, now)
 
     def expire(self, now: int) -> None:
@@ -361,6 +371,7 @@ class Adapter(Environment):
         arrival.destination = burst.route.destination
         arrival.traffic_class = burst.route.traffic_class
         arrival.has_icrc = burst.has_icrc
+        arrival.frames = burst.route.destination_port == _VXLAN_PORT
         port.counters.loopback_packets += burst.packets
         self.receive(port.number, arrival, now)
 
@@ -427,6 +438,17 @@ class Adapter(Environment):
     def address_handle(self, number: int) -> AddressHandle:
         """The address handle with this number (`Environment.address_handle`)."""
         return self.handles.get(number)
+
+    def frame_destinations(
+        self, port_number: int, destination: bytes, source: bytes
+    ) -> tuple[int, tuple[tuple[Route, DestinationWindow], ...]]:
+        """Where a frame goes (`Environment.frame_destinations`); the source is a station of the port."""
+        port: Port = self.ports[port_number - 1]
+        segment = port.segment
+        if segment is None:
+            return 0, ()
+        segment.learn(source, port.gid_table[0], self.now)
+        return segment.vni, segment.destinations(destination, self.now)
 
     def window_for(self, route: Route) -> DestinationWindow:
         """The window towards a route's destination (`Environment.window_for`)."""

@@ -22,6 +22,7 @@ cdef class Port:
     cdef public object overhead_for
     cdef readonly Sources sources
     cdef public dict windows
+    cdef public object segment
     cdef readonly unsigned int lid
     cdef readonly unsigned int lmc
     cdef readonly unsigned int sm_lid

@@ -47,6 +47,7 @@ from softhca.wire.lrh import LONGEST_HEADERS_BYTES
 if TYPE_CHECKING:
     from softhca.adapter.management_flow import ManagementFlow
     from softhca.adapter.paths import SourcePortFor
+    from softhca.adapter.segment import Segment
     from softhca.wire.link_view import LinkView
     from softhca.wire.route import Route
 
@@ -79,7 +80,8 @@ class Port:
 
     ``scheduler`` has the flows that wait for a turn, ``paths`` the routes of connections.
     ``source_port_for`` is the link's (entropy, and destination GID or None → UDP source port);
-    ``management`` are the flows of queue pairs 0 (None on RoCE) and 1.  ``link_counters``, when set, gives
+    ``management`` are the flows of queue pairs 0 (None on RoCE) and 1, ``segment`` the Ethernet segment of
+    a RoCE port (`adapter.segment`).  ``link_counters``, when set, gives
     counters of the link by name, which are shown with the port's.
 
     What a subnet manager may change stands here: ``state`` (``ibv_port_state``), ``lid`` (base LID, 0
@@ -91,6 +93,7 @@ class Port:
     overhead_for: Callable[[bytes], int]
     link_counters: Callable[[], dict[str, int]]
     management: tuple[ManagementFlow, ManagementFlow]
+    segment: Segment
     gids: frozenset[bytes]
     gid_table: tuple[bytes, ...]
     windows: dict[bytes, DestinationWindow]
@@ -109,6 +112,7 @@ class Port:
         self.source_port_for = default_source_port if source_port_for is None else source_port_for
         self.link_counters = None
         self.management = (None, None)
+        self.segment = None
         self.counters = PortCounters()
         self.native = own.framing == NATIVE
         self.pkeys = own.pkeys

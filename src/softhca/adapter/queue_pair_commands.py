@@ -23,8 +23,8 @@ from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.connection import Connection
 from softhca.transport.context import QueuePair
-from softhca.transport.services import BY_RAW_SERVICE, Service, of_type
-from softhca.transport.states import RAW, RD, UC, broken_rule
+from softhca.transport.services import BY_RAW_SERVICE, SERVICES, Service, of_type
+from softhca.transport.states import FRAMES, RAW, RD, UC, broken_rule
 from softhca.wire.flows import flow_label
 from softhca.wire.route import Route
 
@@ -99,9 +99,11 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     row = of_type(fields["qp_type"])
     if row is None:
         raise OSError(errno.EOPNOTSUPP, f"qp_type = {fields['qp_type']} is not supported")
-    service = row.number
     if row.key == BY_RAW_SERVICE and not any(port.native for port in adapter.ports):
-        raise OSError(errno.EOPNOTSUPP, "qp_type: RoCEv2 has no raw datagrams: they are native packets")
+        if not adapter.config.ethernet_frames:
+            raise OSError(errno.EOPNOTSUPP, "qp_type: no Ethernet frames leave by this adapter's link")
+        row = SERVICES[FRAMES]
+    service = row.number
     if service not in adapter.config.profile.services:
         raise OSError(errno.EOPNOTSUPP, f"qp_type: this {adapter.config.profile} has no such queue pairs")
     if fields["create_flags"] & ~CREATE_TELLS_LOSSES:
@@ -213,6 +215,8 @@ def modify_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     queue_pair = adapter.resources.find(Kind.QP, fields["qp_num"], host.number).element
     attributes = qp_attributes.unpack(fields["attr_mask"], fields)
     port = adapter.port_of(attributes.get("port_num", queue_pair.port_number))
+    if queue_pair.service == FRAMES and "port_num" in attributes:
+        port.segment.open()
     modify_connection(adapter, port, queue_pair, attributes, now)
     management = port.management[GENERAL_QPN]
     if (

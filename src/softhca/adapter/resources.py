@@ -23,6 +23,7 @@ NUMBER_LAST = (1 << 24) - 1
 class Kind(enum.IntEnum):
     """Kinds of resources, in the order in which a dead host's are freed: what uses others first."""
 
+    FLOW = -1
     QP = 0
     AH = 1
     SRQ = 2
@@ -41,6 +42,7 @@ class Kind(enum.IntEnum):
 
 
 NAMES: Mapping[Kind, str] = {
+    Kind.FLOW: "flow",
     Kind.QP: "qp_num",
     Kind.AH: "ah",
     Kind.SRQ: "srq",
@@ -75,6 +77,7 @@ LIMITS: Mapping[Kind, str] = {
 def limits_of(config: AdapterConfig) -> dict[Kind, int]:
     """How many there may be of each kind."""
     return {
+        Kind.FLOW: config.max_flow,
         Kind.QP: config.max_qp,
         Kind.AH: config.max_ah,
         Kind.SRQ: config.max_srq,

@@ -363,7 +363,7 @@ class DeviceDriver:
         """
         if type == control.QPT_RAW_PACKET and not self._device["max_raw_ethy_qp"]:
             raise DriverError(
-                errno.EOPNOTSUPP, "qp_type: raw datagrams are native packets; this device's port is RoCEv2"
+                errno.EOPNOTSUPP, "qp_type: this device has no raw packets"
             )
         caps = {
             "max_send_wr": max_send_wr,
@@ -425,6 +425,22 @@ class DeviceDriver:
     def detach_raw(self, qpn: int, service: int) -> None:
         """Stop that; EINVAL when it was not attached."""
         self.session.call(control.DETACH_RAW, qp_num=qpn, service=service)
+
+    def create_flow(
+        self, qpn: int, port: int, type: int, priority: int, value: bytes = b"", mask: bytes = b""
+    ) -> int:
+        """The number of a new rule: frames whose keys (`wire.ethernet`) have ``value`` where ``mask`` has
+        ones are for a raw packet queue pair of an Ethernet port.  ENOSPC for too many different masks.
+        """
+        number: int = self.session.call(
+            control.CREATE_FLOW, qp_num=qpn, port_num=port, type=type, priority=priority, value=value,
+            mask=mask,
+        )["flow"]  # fmt: skip
+        return number
+
+    def destroy_flow(self, number: int) -> None:
+        """End a rule."""
+        self.session.call(control.DESTROY_FLOW, flow=number)
 
     def register_agent(
         self, port: int, management_class: int, class_version: int, methods: Iterable[int], entries: int

@@ -36,13 +36,14 @@ class GroupSockets:
         self._epoll = select.epoll()
         self._sockets: dict[bytes, socket.socket] = {}
         self._gids: dict[int, bytes] = {}
+        self._frames: socket.socket | None = None
 
     def fileno(self) -> int:
         """Readable when there may be something to receive; −1 when closed."""
         return -1 if self._epoll.closed else self._epoll.fileno()
 
     def __len__(self) -> int:
-        return len(self._sockets)
+        return len(self._sockets) + (self._frames is not None)
 
     def join(self, gid: bytes) -> None:
         """Become a member of the group ``gid``; again does nothing.
@@ -73,14 +74,24 @@ class GroupSockets:
             self._epoll.unregister(member)
             member.close()
 
+    def add_frames(self, endpoint: socket.socket, gid: bytes) -> None:
+        """Wait for Ethernet frames to the link's own GID by this socket too, which is closed with others."""
+        self._epoll.register(endpoint, select.EPOLLIN)
+        self._frames = endpoint
+        self._gids[endpoint.fileno()] = gid
+
     def ready(self) -> list[tuple[int, bytes]]:
-        """Descriptor and GID of each group for which something has come, a bounded number."""
+        """Descriptor and GID of each group, or of the frames, for which something has come, a bounded number.
+        """
         return [(fd, self._gids[fd]) for fd, _ in self._epoll.poll(0, 16) if fd in self._gids]
 
     def close(self) -> None:
         """Leave all; may be called again."""
         for gid in list(self._sockets):
             self.leave(gid)
+        if self._frames is not None:
+            self._frames.close()
+            self._frames = None
         self._epoll.close()
 
     def _open(self, gid: bytes) -> socket.socket:

@@ -50,6 +50,8 @@ cdef class RoceUdpLink(Link):
     cdef object _senders
     cdef object _groups
     cdef bint _has_groups
+    cdef int _frames_fd
+    cdef int _scope
     cdef bytes _packed
     cdef dict _fds
     cdef dict _paths

@@ -24,6 +24,7 @@ from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, s
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.route import V4_MAPPED_PREFIX, Route
+from softhca.wire.vxlan import VXLAN_PORT
 
 __all__ = ["AGAIN", "SENT", "Arrival", "Burst", "Path", "RoceUdpLink", "Route", "open_first_free_loopback"]
 
@@ -132,6 +133,7 @@ class RoceUdpLink(Link):
         self.active_mtu = interfaces.active_mtu(self.interface_mtu_bytes)
         self.counts = True
         self._packed = packed
+        self._scope = scope
         index = interfaces.index_of_interface(self.interface)
         self._receiver, self.merges = sockets.open_receiver(
             self.address, port, scope, receive_buffer_bytes, gro)
@@ -145,6 +147,7 @@ class RoceUdpLink(Link):
             self._receiver.close()
             raise
         self._has_groups = False
+        self._frames_fd = -1
         self._fds = {}
         self._paths = {}
         self._last_route = None
@@ -184,6 +187,27 @@ class RoceUdpLink(Link):
         """Receive it no more; nothing for a group that was not joined."""
         self._groups.leave(gid)
         self._has_groups = len(self._groups) > 0
+
+    def listen_for_frames(self) -> None:
+        """Receive Ethernet frames too, as VXLAN (RFC 7348); again does nothing.
+
+        OSError where the address's port 4789 cannot be had; EBADF when closed.
+        """
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the link is closed")
+        if self._frames_fd >= 0:
+            return
+        try:
+            endpoint, _ = sockets.open_receiver(
+                self.address, VXLAN_PORT, self._scope, self.receive_buffer_bytes // 2, self.merges
+            )
+        except OSError as error:
+            code = error.errno or errno.EADDRNOTAVAIL
+            reason = f"{self.address} port {VXLAN_PORT}, by which Ethernet frames come: {error.strerror}"
+            raise OSError(code, reason) from None
+        self._groups.add_frames(endpoint, self.gid)
+        self._frames_fd = endpoint.fileno()
+        self._has_groups = True
 
     def counters(self) -> dict[str, int]:
         """All counters by name, since the link was opened."""
@@ -245,6 +269,7 @@ class RoceUdpLink(Link):
         """Take one burst into ``arrival``; False when nothing is there (or the link is closed)."""
         if self._take(self._fd, arrival):
             arrival.destination = self.gid
+            arrival.frames = False
             return True
         return self._has_groups and self._receive_from_groups(arrival)
 
@@ -256,6 +281,7 @@ class RoceUdpLink(Link):
                     self.receive_drops += 1
                     continue
                 arrival.destination = gid
+                arrival.frames = fd == self._frames_fd
                 return True
         return False
 
@@ -414,7 +440,7 @@ class RoceUdpLink(Link):
 
     def close(self) -> None:
         """Close every socket; may be called again.  ``receive`` then gives False and ``send`` −EBADF."""
-        self._fd = -1
+        self._fd = self._frames_fd = -1
         self._fds.clear()
         self._paths.clear()
         self._last_route = None

@@ -23,7 +23,8 @@ from softhca.links.variables import CAPTURE
 from softhca.links.wrapped import WrappedLink
 from softhca.wire.framing import ROCE_V4, ROCE_V6
 from softhca.wire.pcapng import PcapngWriter
-from softhca.wire.route import Route
+from softhca.wire.route import ROCE_PORT, Route
+from softhca.wire.vxlan import VXLAN_PORT
 
 LINK_TYPE_RAW_IP = 101
 
@@ -114,7 +115,7 @@ class TapLink(WrappedLink):
         self._received = received
         self._sent_interface = sent.add_interface(f"{link.address} sent")
         self._received_interface = received.add_interface(f"{link.address} received")
-        self._routes: dict[tuple[bytes, int, int], Route] = {}
+        self._routes: dict[tuple[bytes, int, int, bool], Route] = {}
 
     def send(self, burst: Any) -> int:
         """As the link's; a burst is written when it has gone out whole."""
@@ -140,7 +141,7 @@ class TapLink(WrappedLink):
             self._received.close()
 
     def _route_of(self, arrival: Any) -> Route:
-        key = (arrival.source, arrival.source_port, arrival.traffic_class)
+        key = (arrival.source, arrival.source_port, arrival.traffic_class, arrival.frames)
         route = self._routes.get(key)
         if route is None:
             if len(self._routes) >= _MAX_ROUTES:
@@ -151,6 +152,7 @@ class TapLink(WrappedLink):
                 arrival.destination,
                 source_port=arrival.source_port,
                 traffic_class=arrival.traffic_class,
+                destination_port=VXLAN_PORT if arrival.frames else ROCE_PORT,
             )
             self._routes[key] = route
         return route

@@ -147,6 +147,7 @@ void set_extended_ops(struct verbs_front *front)
     front->modify_qp_rate_limit = modify_rate_limit;
     front->open_xrcd = open_xrcd;
     front->close_xrcd = close_xrcd;
+    set_flow_ops(front);
     front->alloc_td = alloc_td;
     front->dealloc_td = dealloc_td;
     front->alloc_parent_domain = alloc_parent_domain;

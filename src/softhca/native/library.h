@@ -212,6 +212,7 @@ void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint
                         uint32_t got);
 
 void set_extended_ops(struct verbs_front *front);
+void set_flow_ops(struct verbs_front *front);
 void detach_pages(struct host *host, uint32_t first, uint32_t pages);
 void set_memory_ops(struct verbs_front *front);
 int advise_mr(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *list, uint32_t count);

@@ -637,6 +637,27 @@ struct ibv_ece {
     uint32_t comp_mask;
 };
 
+struct ibv_flow {
+    uint32_t comp_mask;
+    struct ibv_context *context;
+    uint32_t handle;
+};
+SIZED(ibv_flow, 24);
+
+/* A rule; `num_of_specs` specifications follow, each with its own size. */
+struct ibv_flow_attr {
+    uint32_t comp_mask, type;
+    uint16_t size, priority;
+    uint8_t num_of_specs, port;
+    uint32_t flags;
+};
+SIZED(ibv_flow_attr, 20);
+
+struct flow_spec {
+    uint32_t type;
+    uint16_t size;
+};
+
 /* What stands in front of an ibv_context: only the distance of an operation to it is stable. */
 struct verbs_front {
     unused_op free_buf, alloc_buf;              /* since 64 */
@@ -662,7 +683,10 @@ struct verbs_front {
     struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
     void *priv;
     int (*query_device_ex)(struct ibv_context *, const void *, struct ibv_device_attr_ex *, size_t);
-    unused_op destroy_flow, placeholder_destroy_flow, create_flow, placeholder_create_flow;
+    int (*destroy_flow)(struct ibv_flow *);
+    unused_op placeholder_destroy_flow;
+    struct ibv_flow *(*create_flow)(struct ibv_qp *, struct ibv_flow_attr *);
+    unused_op placeholder_create_flow;
     struct ibv_qp *(*open_qp)(struct ibv_context *, struct ibv_qp_open_attr *);
     struct ibv_qp *(*create_qp_ex)(struct ibv_context *, struct ibv_qp_init_attr_ex *);
     int (*get_srq_num)(struct ibv_srq *, uint32_t *);
@@ -680,6 +704,8 @@ IN_FRONT(close_xrcd, 24);
 IN_FRONT(create_qp_ex, 56);
 IN_FRONT(open_qp, 64);
 IN_FRONT(query_device_ex, 104);
+IN_FRONT(destroy_flow, 96);
+IN_FRONT(create_flow, 80);
 IN_FRONT(create_cq_ex, 120);
 IN_FRONT(create_wq, 136);
 IN_FRONT(modify_cq, 184);

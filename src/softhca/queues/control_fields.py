@@ -76,6 +76,8 @@ CM_LOAD_PATH = 64
 CM_ANSWER_PATH = 65
 ALLOC_DM = 66
 FREE_DM = 67
+CREATE_FLOW = 68
+DESTROY_FLOW = 69
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -164,6 +166,12 @@ QPT_XRC_RECV = 10
 
 # CREATE_QP ``create_flags``; the number is none that libibverbs has.
 CREATE_TELLS_LOSSES = 1 << 31
+
+# CREATE_FLOW ``type`` (ibv_flow_attr_type); a sniffer sees what others get.
+FLOW_NORMAL = 0
+FLOW_ALL_DEFAULT = 1
+FLOW_MC_DEFAULT = 2
+FLOW_SNIFFER = 3
 
 # CREATE_SRQ ``srq_type`` (ibv_srq_type).
 SRQT_BASIC = 0
@@ -391,5 +399,13 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     # ``descriptor``: a passed memfd, sealed, of as many pages as ``length`` takes.
     ALLOC_DM: ("ALLOC_DM", (*_all("u32", "descriptor"), ("length", "u64")), _all("u32", "dm")),
     FREE_DM: ("FREE_DM", _all("u32", "dm"), ()),
+    # ``value`` and ``mask``: of a frame's key (`wire.ethernet`); empty for the types that match no fields.
+    CREATE_FLOW: (
+        "CREATE_FLOW",
+        (*_all("u32", "qp_num"), *_all("u16", "priority"), *_all("u8", "port_num type"),
+         ("value", "bytes"), ("mask", "bytes")),
+        _all("u32", "flow"),
+    ),
+    DESTROY_FLOW: ("DESTROY_FLOW", _all("u32", "flow"), ()),
     QUERY_COUNTERS: ("QUERY_COUNTERS", (("scope", "u8"), ("element", "u32")), (("counters", "counters"),)),
 }

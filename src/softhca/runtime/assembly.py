@@ -12,7 +12,15 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from softhca.adapter.config import MTU_BYTES, NATIVE, PKEY_TABLE_LENGTH, ROCE, AdapterConfig, PortConfig
+from softhca.adapter.config import (
+    DEFAULT_VNI,
+    MTU_BYTES,
+    NATIVE,
+    PKEY_TABLE_LENGTH,
+    ROCE,
+    AdapterConfig,
+    PortConfig,
+)
 from softhca.adapter.engine import Adapter
 from softhca.adapter.port import PORT_ACTIVE
 from softhca.adapter.profile import HCA, Profile
@@ -22,6 +30,7 @@ from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.variables import CAPTURE, FAULTS
+from softhca.links.vxlan_neighbours import vxlan_neighbours
 from softhca.management.constants import CLASS_SUBN_LID, FABRIC_CLASSES
 from softhca.runtime.clock import now_ns
 from softhca.runtime.same_host import SameHost
@@ -53,9 +62,14 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink |
         return _open_fabric(specification)
     link = _open_socket(specification)
     for peer in specification.segmenting:
-        packed = ipaddress.ip_address(peer).packed
-        link.mark_segmenting(packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed)
+        link.mark_segmenting(_gid_of(peer))
     return _checked(specification, link) if specification.check_identification else link
+
+
+def _gid_of(address: str) -> bytes:
+    """The GID that an address is."""
+    packed = ipaddress.ip_address(address).packed
+    return packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed
 
 
 def _open_fabric(specification: DeviceSpecification) -> FabricLink:
@@ -136,6 +150,9 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
                                congestion=_congestion(specification, on_fabric),
                                uniform_bursts=UniformBursts() if specification.uniform else None,
                                strict_source_port=specification.strict_source_port,
+                               ethernet_frames=on_fabric is None,
+                               vni=DEFAULT_VNI if specification.vni is None else specification.vni,
+                               vteps=tuple(map(_gid_of, specification.vteps)),
                                further_ports=tuple(further))
         adapter = Adapter(config, seed=secrets.randbits(64), now=now_ns())
         for port, link in zip(adapter.ports, links, strict=True):
@@ -144,6 +161,9 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
             port.source_port_for = link.source_port_for
             port.overhead_for = partial(_overhead_bytes, link)
             port.link_counters = link.shown_counters
+            if on_fabric is None:
+                port.segment.listen = link.listen_for_frames
+                port.segment.neighbours = partial(vxlan_neighbours, link.gid)
         adapter.groups.join = lambda number, gid: links[number - 1].join(gid)
         adapter.groups.leave = lambda number, gid: links[number - 1].leave(gid)
     except BaseException:

@@ -29,6 +29,8 @@ Options of ``udp``; ``fabric`` has ``window``, ``profile`` and ``source_port``, 
                           and is known to count identifications as the kernel does (``links.paths``)
 ``check_identification``  1: compare the IPv4 identification of every datagram received with the one
                           that its ICRC covers (takes CAP_NET_RAW, for a raw socket); 0: do not
+``vni``                   the VXLAN segment of the device's Ethernet frames (raw packet queue pairs)
+``vteps``                 addresses, joined by ``+``, of further members of that segment
 ``same_host``             0: packets, also to adapters of the same user on this host; otherwise requests
                           to them are carried out in shared memory where both ends allow that and it can
                           be (docs/same-host.md); 1: a warning says why where it cannot
@@ -96,6 +98,8 @@ class DeviceSpecification:
     ``congestion``: connections have DCQCN, on links of ``rate_mbps`` (0: the usual).
     ``uniform``: medium WRITEs and READs leave in packets of one length where their range is proven.
     ``same_host``: whether memory may be shared with adapters on this host; None: it may, automatically.
+    ``vni`` and ``vteps``: the VXLAN segment of its Ethernet frames, and addresses of further adapters or
+    kernels there; None: the usual one.
     ``share``: whether other processes that open the device share an embedded adapter.
     """
 
@@ -114,6 +118,8 @@ class DeviceSpecification:
     profile: str = ""
     same_host: bool | None = None
     share: bool = True
+    vni: int | None = None
+    vteps: tuple[str, ...] = ()
     further_places: tuple[str, ...] = ()
 
     @property
@@ -136,7 +142,8 @@ class DeviceSpecification:
             ("uniform", "" if self.uniform else "0"),
             ("profile", self.profile),
             ("same_host", "" if self.same_host is None else str(int(self.same_host))),
-            ("share", "" if self.share else "0")) if value)
+            ("share", "" if self.share else "0"),
+            ("vni", "" if self.vni is None else str(self.vni)), ("vteps", "+".join(self.vteps))) if value)
         return f"{self.name}={ports}" + (f"?{options}" if options else "")
 
     def _text_of(self, place: str) -> str:
@@ -312,15 +319,27 @@ def _window(value: str) -> int:
     return int(value)
 
 
-def _peers(value: str) -> tuple[str, ...]:
-    """Addresses in their canonical form; inside of an option none is in brackets."""
-    found = []
-    for word in value.split("+"):
-        try:
-            found.append(str(ipaddress.ip_address(word)))
-        except ValueError:
-            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: segmenting {word!r} is no address") from None
-    return tuple(found)
+def _peers(name: str) -> Callable[[str], tuple[str, ...]]:
+    """Reads addresses, in their canonical form; inside of an option none is in brackets."""
+
+    def read(value: str) -> tuple[str, ...]:
+        found = []
+        for word in value.split("+"):
+            try:
+                found.append(str(ipaddress.ip_address(word)))
+            except ValueError:
+                raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {name} {word!r} is no address") from None
+        return tuple(found)
+
+    return read
+
+
+def _vni(value: str) -> int:
+    from softhca.wire.vxlan import MOST_VNI
+
+    if not 0 <= _number(value) <= MOST_VNI:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: vni {value!r} is not 0…{MOST_VNI}")
+    return int(value)
 
 
 def _switch(name: str) -> Callable[[str], bool]:
@@ -362,7 +381,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mtu": ("mtu_bytes", _mtu),
     "buffer": ("buffer_bytes", _buffer),
     "window": ("window_bytes", _window),
-    "segmenting": ("segmenting", _peers),
+    "segmenting": ("segmenting", _peers("segmenting")),
     "check_identification": ("check_identification", _switch("check_identification")),
     "source_port": ("strict_source_port", _source_port),
     "congestion": ("congestion", _congestion),
@@ -371,6 +390,8 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "profile": ("profile", _profile),
     "same_host": ("same_host", _switch("same_host")),
     "share": ("share", _switch("share")),
+    "vni": ("vni", _vni),
+    "vteps": ("vteps", _peers("vteps")),
 }
 
 

@@ -21,6 +21,7 @@ import cython
 from softhca.links.link import AGAIN, SENT, Link
 from softhca.wire.burst import Burst
 from softhca.wire.icrc import seal
+from softhca.wire.route import ROCE_PORT
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -46,6 +47,7 @@ _ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
 _EPIPE = cython.declare(cython.int, errno.EPIPE)
 _BURSTS = cython.declare(cython.int, BURSTS)
 _LIFETIME_NS = cython.declare(cython.ulonglong, LIFETIME_NS)
+_ROCE_PORT = cython.declare(cython.uint, ROCE_PORT)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
 _SENT = cython.declare(cython.int, SENT)
 _RETRY_NS = cython.declare(cython.ulonglong, RETRY_NS)
@@ -140,7 +142,8 @@ class Transmitter:
         """The link that carries a route; None: the port's own."""
         link: Link
         if route.link_epoch != self.epoch:
-            link = route.link = self.ring_of(route)
+            # the ring carries packets of the transport; frames (`adapter.segment`) have another port
+            link = route.link = self.ring_of(route) if route.destination_port == _ROCE_PORT else None
             route.link_epoch = self.epoch
             route.needs_icrc = link is None or link.needs_icrc
         return route.link

@@ -25,6 +25,7 @@ from softhca.testing.datagram import (
 from softhca.testing.node import Node
 from softhca.testing.timeline import NEVER, Timeline
 from softhca.wire.burst import Arrival, Burst
+from softhca.wire.vxlan import VXLAN_PORT
 
 START_NS = 1_000_000
 MINUTE_NS = 60_000_000_000
@@ -317,7 +318,7 @@ class Network(Timeline):
         self._show(Datagram(RECEIVED, self.now, sent.source, target, route, data, PASSED, sent.burst))
         self._hand_over(
             target, data, len(data), route.source, route.destination, route.source_port, traffic_class,
-            port_number,
+            port_number, route.destination_port == VXLAN_PORT,
         )  # fmt: skip
 
     def lose(self, sent: Datagram, target: Node, data: bytes, why: str) -> None:
@@ -337,7 +338,7 @@ class Network(Timeline):
             return  # truncated to nothing
         self._hand_over(
             target, b"".join(packets), len(packets[0]), route.source, route.destination, route.source_port,
-            route.traffic_class, port_number,
+            route.traffic_class, port_number, route.destination_port == VXLAN_PORT,
         )  # fmt: skip
 
     def inject(
@@ -351,21 +352,23 @@ class Network(Timeline):
         stride: int = 0,
         destination: bytes = b"",
         port_number: int = 1,
+        frames: bool = False,
     ) -> None:
-        """Let bytes arrive now that no adapter has sent, past all faults: on RoCE links BTH … ICRC from
-        the GID ``source`` to ``destination`` (by default the target's), on native ones LRH … VCRC.
+        """Let bytes arrive now that no adapter has sent, past all faults: on RoCE links BTH … ICRC, or with
+        ``frames`` VXLAN header and Ethernet frame, from the GID ``source`` to ``destination`` (by default the
+        target's), on native ones LRH … VCRC.
 
         With a ``stride`` they are several packets of that length, and the last one may be shorter.
         """
         self._show(Datagram(RECEIVED, self.now, None, target, None, data, INJECTED))
         self._hand_over(
             target, data, stride or len(data), source, destination or target.gid, source_port, traffic_class,
-            port_number,
+            port_number, frames,
         )  # fmt: skip
 
     def _hand_over(
         self, target: Node, data: bytes, stride: int, source: bytes, destination: bytes, source_port: int,
-        traffic_class: int, port_number: int,
+        traffic_class: int, port_number: int, frames: bool = False,
     ) -> None:  # fmt: skip
         """Give a run of packets to an adapter's port, as its link would."""
         arrival, is_native = self._arrival, self.addressing.native
@@ -377,6 +380,7 @@ class Network(Timeline):
         arrival.destination = None if is_native else destination
         arrival.source_port = 0 if is_native else source_port
         arrival.traffic_class = 0 if is_native else traffic_class
+        arrival.frames = frames
         target.adapter.receive(port_number, arrival, self.now)
 
 

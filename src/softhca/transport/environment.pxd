@@ -36,5 +36,6 @@ cdef class Environment:
     cpdef object event(self, int kind, unsigned int number)
     cpdef bint port_usable(self, int number) except -1
     cpdef AddressHandle address_handle(self, unsigned int number)
+    cpdef tuple frame_destinations(self, int port_number, bytes destination, bytes source)
     cpdef object window_for(self, object route)
     cpdef object control_for(self, object connection, object route)

@@ -138,6 +138,13 @@ class Environment:
         """The address handle with this ``number``, or None."""
         return None
 
+    def frame_destinations(
+        self, port_number: int, destination: bytes, source: bytes
+    ) -> tuple[int, tuple[tuple[Route, DestinationWindow], ...]]:
+        """Where an Ethernet frame goes that a queue pair of a port sends between two MAC addresses: the VNI
+        of the port's segment, and each adapter's route and window."""
+        return 0, ()
+
     def window_for(self, route: Route) -> DestinationWindow:
         """The one window that all flows of this adapter share towards the destination of ``route``."""
         raise LookupError("this environment has no windows")

@@ -25,6 +25,7 @@ from softhca.queues.layout import SEND
 from softhca.queues.operations import OPERATIONS
 from softhca.transport.acknowledgement import Sender
 from softhca.transport.datagram import DatagramReceiver, DatagramSender
+from softhca.transport.frames import FrameReceiver, FrameSender
 from softhca.transport.queue_pair_flow import QueuePairFlow
 from softhca.transport.raw import RawReceiver, RawSender
 from softhca.transport.rd_receiving import EeResponder, EeSink, RdReceiver
@@ -33,7 +34,7 @@ from softhca.transport.receiving import ReceiveQueue
 from softhca.transport.responder import Responder
 from softhca.transport.same_host_source import SameHostSource
 from softhca.transport.sending import SendQueue
-from softhca.transport.states import RAW, RC, RD, RD_EEC, UC, UD, XRC, XRC_TARGET
+from softhca.transport.states import FRAMES, RAW, RC, RD, RD_EEC, UC, UD, XRC, XRC_TARGET
 from softhca.transport.unreliable import UnreliableSender
 from softhca.transport.unreliable_receiver import UnreliableReceiver
 from softhca.transport.xrc import NoReceiver, NoSender, XrcResponder, XrcSender, XrcSink
@@ -52,6 +53,8 @@ BY_EE_CONTEXT = 1
 """RDETH's end-to-end context."""
 BY_RAW_SERVICE = 2
 """The EtherType or IPv6: the packet has no BTH."""
+BY_RULE = 3
+"""Rules of flow steering over the headers of an Ethernet frame, which has no BTH either."""
 
 
 def carried(service: int, connected: bool) -> frozenset[int]:
@@ -79,9 +82,9 @@ def _ee_number(ee: EndToEndContext) -> int:
 class Service:
     """One transport service.
 
-    ``number``: the top three bits of its opcodes (raw datagrams, which have none: 8; XRC has two rows, for
-    its initiators and its targets); ``qp_types``: ibv_qp_type of its queue pairs; ``rules``: the service
-    whose column of `states.TRANSITIONS` they obey.
+    ``number``: the top three bits of its opcodes (raw datagrams, which have none: 8, Ethernet frames: 9;
+    XRC has two rows, for its initiators and its targets); ``qp_types``: ibv_qp_type of its queue pairs;
+    ``rules``: the service whose column of `states.TRANSITIONS` they obey.
 
     ``key`` says what of a packet names the queue pair that it is for (``BY_…``), and ``key_number`` what it
     says there for a given queue pair, 24 bits; None: packets do not name its queue pairs.
@@ -178,6 +181,14 @@ def _raw_sender(queue_pair: QueuePair) -> SendEngine:
 
 def _raw_receiver(queue_pair: QueuePair) -> ReceiveEngine:
     return RawReceiver(queue_pair, ReceiveQueue(queue_pair))
+
+
+def _frame_sender(queue_pair: QueuePair) -> SendEngine:
+    return FrameSender(queue_pair, SendQueue(queue_pair))
+
+
+def _frame_receiver(queue_pair: QueuePair) -> ReceiveEngine:
+    return FrameReceiver(queue_pair, ReceiveQueue(queue_pair))
 
 
 SERVICES: dict[int, Service] = {
@@ -290,6 +301,19 @@ SERVICES: dict[int, Service] = {
         sender=_raw_sender,
         receiver=_raw_receiver,
         key=BY_RAW_SERVICE,
+    ),
+    FRAMES: Service(
+        FRAMES,
+        "FRAMES",
+        qp_types=(),  # on Ethernet ports it stands for RAW
+        rules=RAW,
+        connected=False,
+        acknowledged=False,
+        send_error_state=True,
+        operations=frozenset({SEND}),
+        sender=_frame_sender,
+        receiver=_frame_receiver,
+        key=BY_RULE,
     ),
 }
 

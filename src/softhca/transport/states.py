@@ -19,15 +19,16 @@ from errno import EINVAL
 from softhca.queues.states import ERR, INIT, NAMES, RESET, RTR, RTS, SQD, SQE
 
 __all__ = [
-    "BEHAVIOUR", "ERR", "INIT", "NAMES", "RANGES", "RAW", "RC", "RD", "RD_EEC", "RESET", "RTR", "RTS",
-    "SERVICES", "SQD", "SQE", "TRANSITIONS", "UC", "UD", "XRC", "XRC_TARGET", "Behaviour", "Transition",
-    "broken_rule", "check", "check_values", "transition",
+    "BEHAVIOUR", "ERR", "FRAMES", "INIT", "NAMES", "RANGES", "RAW", "RC", "RD", "RD_EEC", "RESET", "RTR",
+    "RTS", "SERVICES", "SQD", "SQE", "TRANSITIONS", "UC", "UD", "XRC", "XRC_TARGET", "Behaviour",
+    "Transition", "broken_rule", "check", "check_values", "transition",
 ]  # fmt: skip
 
 RC, UC, UD = 0, 1, 3  # the services by the top three bits of BTH's opcode
 XRC = 5  # initiators
 RD = 2  # queue pairs of reliable datagrams
 RAW = 8  # raw datagrams have no BTH
+FRAMES = 9  # whole Ethernet frames; queue pairs obey the rules of RAW
 XRC_TARGET = 13  # of XRC too, but with rules of their own (annex A14)
 RD_EEC = 10  # their end-to-end contexts (10.2.6; ``dest_qp_num`` is the peer's context)
 SERVICES: tuple[int, ...] = (RC, UC, UD, XRC, RAW, XRC_TARGET, RD, RD_EEC)

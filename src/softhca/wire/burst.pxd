@@ -28,6 +28,7 @@ cdef class Arrival(SegmentBuffer):
     cdef public bytes destination
     cdef public unsigned int traffic_class
     cdef public bint has_icrc
+    cdef public bint frames
     cdef public unsigned long long payload_address
     cdef public int grh
     cdef public unsigned int slid

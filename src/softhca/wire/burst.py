@@ -69,7 +69,8 @@ class Arrival(SegmentBuffer):
 
     ``source`` and ``destination`` are GIDs of 16 bytes, ``source_port`` the UDP port it came from,
     ``traffic_class`` the ToS or traffic class byte.  ``has_icrc``: each is to be checked by its ICRC; false
-    where the link, and no packet, has said that there are none.  Payloads are copied from
+    where the link, and no packet, has said that there are none.  ``frames``: it came to the port of VXLAN and
+    holds Ethernet frames (`wire.vxlan`).  Payloads are copied from
     ``payload_address``, by their offsets in ``data``: ``address``, or where the link has left them, of which
     it has put no more than the first `HEAD_BYTES` of each segment into ``data``.  There the sender may change
     them meanwhile: they are copied once and not looked at.
@@ -88,6 +89,7 @@ class Arrival(SegmentBuffer):
         self.destination = None
         self.traffic_class = 0
         self.has_icrc = True
+        self.frames = False
         self.payload_address = self.address
         self.grh = -1
         self.slid = 0

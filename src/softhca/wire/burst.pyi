@@ -31,6 +31,7 @@ class Arrival(SegmentBuffer):
     destination: bytes | None
     traffic_class: int
     has_icrc: bool
+    frames: bool
     payload_address: int
     grh: int
     slid: int

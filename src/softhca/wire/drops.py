@@ -33,6 +33,8 @@ DROP_UNEXPECTED_RESPONSE = 20  # response that answers nothing outstanding
 DROP_RESOURCES = 21  # a bounded resource of the receiver was used up
 DROP_RAW = 22  # a raw datagram (LNH 0 or 1) of a service that no queue pair receives
 DROP_LANE = 23  # management on a data lane, or data on management's
+DROP_FRAME = 25  # no VXLAN datagram of this segment, or a frame on a native port
+DROP_NO_RULE = 26  # an Ethernet frame that no rule of a raw packet queue pair takes
 
 NAMES: tuple[str, ...] = (
     "none",
@@ -60,5 +62,7 @@ NAMES: tuple[str, ...] = (
     "raw",
     "lane",
     "raw_transport",
+    "frame",
+    "no_rule",
 )
 COUNT = len(NAMES)

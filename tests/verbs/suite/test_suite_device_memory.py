@@ -147,7 +147,6 @@ def test_what_the_device_has_not_is_refused_as_unsupported(ctx) -> None:
         wq = WQInitAttr(wq_pd=pd)
         for call in (
             lambda: refuse("x"),
-            lambda: Flow(None, FlowAttr(num_of_specs=1)),
             lambda: WQ(ctx, wq),
             lambda: RwqIndTable(ctx, RwqIndTableInitAttr()),
             lambda: DmaBuf(1),

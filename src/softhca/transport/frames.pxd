@@ -1,0 +1,21 @@
+from softhca.machine.primitives cimport address_of
+from softhca.transport.raw cimport RawReceiver
+from softhca.transport.request cimport Request
+from softhca.transport.unreliable cimport UnreliableTransmitter
+from softhca.wire.burst cimport Arrival, Burst
+from softhca.wire.raw cimport RawView
+from softhca.wire.vxlan cimport put_vxlan
+
+
+cdef class FrameSender(UnreliableTransmitter):
+    cdef tuple destinations
+    cdef unsigned int vni
+    cdef bytearray addresses
+    cdef unsigned long long addresses_address
+
+    cdef bint direct(self, Request request)
+    cdef bint put(self, Request request, Burst burst)
+
+
+cdef class FrameReceiver(RawReceiver):
+    pass

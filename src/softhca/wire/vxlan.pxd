@@ -1,0 +1,8 @@
+from softhca.wire.raw cimport RawView
+
+
+cpdef object put_vxlan(unsigned char[::1] data, Py_ssize_t offset, unsigned int vni)
+
+
+cdef class FrameView(RawView):
+    cpdef int open(self, unsigned char[::1] data, Py_ssize_t offset, Py_ssize_t n, unsigned int vni) except -1
