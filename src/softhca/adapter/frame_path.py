@@ -58,7 +58,9 @@ class FramePath:
         if reason:
             return reason
         o: cython.Py_ssize_t = view.payload
-        segment.learn(bytes(arrival.buffer[o + 6 : o + 12]), arrival.source, now)
+        source = arrival.source
+        if source is not None:  # RoCE links always say it
+            segment.learn(bytes(arrival.buffer[o + 6 : o + 12]), source, now)
         reason = _NO_RULE
         for queue_pair in segment.steering.receivers(frame_key(arrival.data, o, view.payload_bytes)):
             if queue_pair.flow.port_number != port.number or not receives(queue_pair):

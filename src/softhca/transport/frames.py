@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
     from softhca.transport.request import Request
     from softhca.transport.sending import RequestSource
+    from softhca.transport.window import DestinationWindow
     from softhca.wire.burst import Arrival, Burst
     from softhca.wire.raw import RawView
+    from softhca.wire.route import Route
 
 BEYOND_MTU_BYTES = ETHERNET_BYTES + VLAN_BYTES
 """How much longer than the port's MTU a frame may be: its header, and one tag."""
@@ -52,7 +54,7 @@ class FrameSender(UnreliableTransmitter):
 
     def __init__(self, qp: QueuePair, source: RequestSource) -> None:
         UnreliableTransmitter.__init__(self, qp, source)
-        self.destinations = ()
+        self.destinations: tuple[tuple[Route, DestinationWindow], ...] = ()
         self.vni = 0
         self.addresses = bytearray(_ADDRESSES_BYTES)
         self.addresses_address = address_of(self.addresses)
