@@ -129,9 +129,13 @@ def test_two_queue_pairs_of_one_adapter_exchange_frames_without_a_link(world):
 def test_without_a_rule_nothing_comes_and_the_rule_that_ends_takes_nothing_more(world):
     left, right, _ = world.ends
     sender, receiver = raw_qp(left), raw_qp(right)
-    receive(right, receiver)
+    for _ in range(2):
+        receive(right, receiver)
     send(left, sender, frame())
+    world.elapse(1_000_000)
     flow = rule(right, receiver, RIGHT)
+    send(left, sender, frame())
+    assert len(right.poll(1)) == 1
     right.device.destroy_flow(flow)
     send(left, sender, frame())
     world.elapse(1_000_000)

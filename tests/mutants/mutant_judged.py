@@ -13,6 +13,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
+from mutant_frames import FRAMES
 from mutant_gates import GATES
 from mutant_hardware import HARDWARE
 from mutant_planted import PLANTED
@@ -407,6 +408,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *CONGESTION,
     *UNIFORM,
     *DRIVER,
+    *FRAMES,
     *RUNTIME,
     (m("ahead-what-could-not-be-read-is-sent", SEGMENTATION, "            if request.payload(offset, n, address) == 0:\n", "            if request.payload(offset, n, address) <= 0:\n",
        "bytes of another message are sent in place of memory that is not mapped"), AHEAD),
