@@ -20,7 +20,7 @@ MACS = bytes.fromhex("020000000002" "020000000001")
 
 def fits(specs, frame):
     value, mask = value_and_mask(specs)
-    found = key.frame_key(frame, 0, len(frame))
+    found = key.frame_key(bytearray(frame), 0, len(frame))
     return all((a ^ b) & m == 0 for a, b, m in zip(found, value, mask, strict=True))
 
 
