@@ -189,6 +189,7 @@ def test_a_command_is_imported_when_it_is_asked_for():
         ("perf", ["adapter.config", "mailbox.box", "verbs.device"]),
         ("run", ["adapter.config", "cli.kernel_files"]),
         ("simulate", ["simulation.runner", "verbs.device"]),
+        ("campaign", ["simulation.runner", "simulation.cluster", "verbs.device"]),
         ("fabric", ["simulation.runner"]),
     ],
 )

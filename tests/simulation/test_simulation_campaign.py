@@ -7,7 +7,6 @@ from collections import deque
 
 import pytest
 
-from softhca.cli import campaign as command
 from softhca.cli.main import main
 from softhca.simulation import campaign
 from softhca.simulation.campaign import CampaignError, Count, Local, Tally, run_campaign
@@ -139,7 +138,7 @@ def test_a_lost_campaign_is_exit_status_1(monkeypatch, capsys):
     def lost(*arguments):
         raise CampaignError("gone")
 
-    monkeypatch.setattr(command, "run_campaign", lost)
+    monkeypatch.setattr(campaign, "run_campaign", lost)
     assert main(["campaign", "--seeds", "1"]) == 1
     assert capsys.readouterr().err == "softhca campaign: gone\n"
 

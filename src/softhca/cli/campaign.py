@@ -11,22 +11,23 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from softhca.cli import output
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.minimised import minimising, print_minimised
 from softhca.cli.simulate import add_faults_option
 from softhca.links.faults import Faults, FaultsError
-from softhca.simulation.campaign import CampaignError, Local, Tally, run_campaign
-from softhca.simulation.cluster import AddressError, Cluster, parse_address
-from softhca.simulation.minimise import minimise
-from softhca.simulation.runner import ScenarioError, find_scenario, missing
 from softhca.simulation.scenarios import QUICK, SCENARIOS
+
+if TYPE_CHECKING:
+    from softhca.simulation.campaign import Tally
 
 
 def _usual() -> list[str]:
     """What can run here, and with gates only what is compiled."""
+    from softhca.simulation.runner import missing
+
     names = SCENARIOS if os.environ.get("SOFTHCA_GATES") else QUICK
     return [name for name in names if not missing(SCENARIOS[name])]
 
@@ -39,7 +40,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario",
         nargs="+",
-        default=_usual(),
         metavar="NAME",
         help=f"of {', '.join(SCENARIOS)}; all, those with gates where SOFTHCA_GATES names compiled ones",
     )
@@ -79,6 +79,8 @@ def jobs_number(text: str) -> int:
 
 def dask_address(text: str) -> str:
     """The address of a Dask scheduler."""
+    from softhca.simulation.cluster import AddressError, parse_address
+
     try:
         return parse_address(text)
     except AddressError as error:
@@ -87,8 +89,12 @@ def dask_address(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign; 1 when a rule was broken, with the command that runs that world again."""
+    from softhca.simulation.campaign import CampaignError
+    from softhca.simulation.runner import ScenarioError, find_scenario
+
     try:
-        names = [find_scenario(name).name for name in dict.fromkeys(args.scenario)]
+        wanted = args.scenario or _usual()
+        names = [find_scenario(name).name for name in dict.fromkeys(wanted)]
         Faults.parse(args.faults)
     except (ScenarioError, FaultsError) as error:
         raise UsageError(str(error)) from None
@@ -114,6 +120,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, names: list[str]) -> dict[str, Any]:
     """Run the worlds; what was found, as JSON values.  Failures are told on stderr as well."""
+    from softhca.simulation.campaign import Local, run_campaign
+    from softhca.simulation.cluster import Cluster
+    from softhca.simulation.minimise import minimise
+
     executor: Any = None
     if args.dask is not None:
         executor = Cluster(args.dask)
