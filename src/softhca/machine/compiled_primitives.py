@@ -163,34 +163,6 @@ def barrier_everywhere() -> int:
     return 0 if syscall(SYS_membarrier, 2, 0, 0) == 0 else -errno
 
 
-def load64(a: int) -> int:
-    return atomic_load64(cython.cast(cython.p_ulonglong, a), ATOMIC_ACQUIRE)
-
-
-def store64(a: int, v: int) -> None:
-    atomic_store64(cython.cast(cython.p_ulonglong, a), v, ATOMIC_RELEASE)
-
-
-def load32(a: int) -> int:
-    return atomic_load32(cython.cast(cython.p_uint, a), ATOMIC_ACQUIRE)
-
-
-def store32(a: int, v: int) -> None:
-    atomic_store32(cython.cast(cython.p_uint, a), v, ATOMIC_RELEASE)
-
-
-def atomic_add64(a: int, v: int) -> int:
-    return atomic_fetch_add64(cython.cast(cython.p_ulonglong, a), v, ATOMIC_SEQ_CST)
-
-
-def atomic_cas64(a: int, expected: int, new: int) -> int:
-    found: cython.ulonglong = expected
-    # On failure the builtin writes what it found; on success `found` already is the old value.
-    atomic_compare_exchange64(cython.cast(cython.p_ulonglong, a), cython.address(found), new,
-                              False, ATOMIC_SEQ_CST, ATOMIC_SEQ_CST)
-    return found
-
-
 def crc32(crc: int, a: int, n: int) -> int:
     if _crc != cython.NULL:
         crc = _crc(crc, cython.cast(cython.p_uchar, a), n)

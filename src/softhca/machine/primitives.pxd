@@ -5,20 +5,6 @@ from libc.errno cimport errno
 from libc.string cimport memmove, memset
 
 cdef extern from * nogil:
-    int ATOMIC_ACQUIRE "__ATOMIC_ACQUIRE"
-    int ATOMIC_RELEASE "__ATOMIC_RELEASE"
-    int ATOMIC_SEQ_CST "__ATOMIC_SEQ_CST"
-    unsigned long long atomic_load64 "__atomic_load_n"(unsigned long long* place, int order)
-    void atomic_store64 "__atomic_store_n"(unsigned long long* place, unsigned long long value, int order)
-    unsigned int atomic_load32 "__atomic_load_n"(unsigned int* place, int order)
-    void atomic_store32 "__atomic_store_n"(unsigned int* place, unsigned int value, int order)
-    unsigned long long atomic_fetch_add64 "__atomic_fetch_add"(
-        unsigned long long* place, unsigned long long value, int order)
-    bint atomic_compare_exchange64 "__atomic_compare_exchange_n"(
-        unsigned long long* place, unsigned long long* expected, unsigned long long desired,
-        bint weak, int success, int failure)
-
-cdef extern from * nogil:
     """
     /* ISA-L's CRC leaves the upper halves of vector registers in use (it has no vzeroupper at its end).  Each
        first SSE instruction after it, and its own first instruction next time, then takes some hundred clocks
@@ -138,13 +124,46 @@ cpdef void wake_word(unsigned long long a) noexcept
 cpdef int join_barriers() noexcept
 cpdef int barrier_everywhere() noexcept
 
-cpdef unsigned long long load64(unsigned long long a) noexcept
-cpdef void store64(unsigned long long a, unsigned long long v) noexcept
-cpdef unsigned int load32(unsigned long long a) noexcept
-cpdef void store32(unsigned long long a, unsigned int v) noexcept
-cpdef unsigned long long atomic_add64(unsigned long long a, unsigned long long v) noexcept
-cpdef unsigned long long atomic_cas64(
-    unsigned long long a, unsigned long long expected, unsigned long long new) noexcept
+# Instructions where they stand, rather than calls into this module's library.
+cdef extern from *:
+    """
+    static inline unsigned long long softhca_load64(unsigned long long a)
+    {
+        return __atomic_load_n((unsigned long long *)a, __ATOMIC_ACQUIRE);
+    }
+    static inline void softhca_store64(unsigned long long a, unsigned long long v)
+    {
+        __atomic_store_n((unsigned long long *)a, v, __ATOMIC_RELEASE);
+    }
+    static inline unsigned int softhca_load32(unsigned long long a)
+    {
+        return __atomic_load_n((unsigned int *)a, __ATOMIC_ACQUIRE);
+    }
+    static inline void softhca_store32(unsigned long long a, unsigned int v)
+    {
+        __atomic_store_n((unsigned int *)a, v, __ATOMIC_RELEASE);
+    }
+    static inline unsigned long long softhca_atomic_add64(unsigned long long a, unsigned long long v)
+    {
+        return __atomic_fetch_add((unsigned long long *)a, v, __ATOMIC_SEQ_CST);
+    }
+    static inline unsigned long long softhca_atomic_cas64(unsigned long long a, unsigned long long expected,
+                                                          unsigned long long desired)
+    {
+        /* On failure the builtin writes what it found; on success `expected` already is the old value. */
+        __atomic_compare_exchange_n((unsigned long long *)a, &expected, desired, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
+        return expected;
+    }
+    """
+    cpdef unsigned long long load64 "softhca_load64"(unsigned long long a) noexcept
+    cpdef void store64 "softhca_store64"(unsigned long long a, unsigned long long v) noexcept
+    cpdef unsigned int load32 "softhca_load32"(unsigned long long a) noexcept
+    cpdef void store32 "softhca_store32"(unsigned long long a, unsigned int v) noexcept
+    cpdef unsigned long long atomic_add64 "softhca_atomic_add64"(
+        unsigned long long a, unsigned long long v) noexcept
+    cpdef unsigned long long atomic_cas64 "softhca_atomic_cas64"(
+        unsigned long long a, unsigned long long expected, unsigned long long new) noexcept
 
 cpdef unsigned int crc32(unsigned int crc, unsigned long long a, unsigned long long n) noexcept
 
