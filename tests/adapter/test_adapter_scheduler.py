@@ -70,6 +70,33 @@ def test_asking_twice_gives_one_turn(levels):
     assert not a.scheduled
 
 
+def test_who_waited_alone_keeps_its_place_when_others_come(levels):
+    scheduler, (a, b, c) = levels(0, 0, 3)
+    for queue_pair in (a, b, c):
+        scheduler.put(queue_pair)
+    assert [scheduler.next(), scheduler.next(), scheduler.next(), scheduler.next()] == [c, a, b, None]
+
+
+def test_a_turn_that_is_had_again_comes_before_who_waits_alone(levels):
+    scheduler, (a, b) = levels(0, 0)
+    scheduler.put(a)
+    assert (scheduler.sole(), scheduler.next()) == (a, a)
+    scheduler.put(b)
+    assert (scheduler.sole(), scheduler.peek()) == (b, b)
+    scheduler.back(a)
+    assert (scheduler.sole(), scheduler.peek()) == (None, a)
+    assert [scheduler.next(), scheduler.next(), scheduler.next()] == [a, b, None]
+
+
+def test_who_waited_alone_leaves_nobody_waiting(levels):
+    scheduler, (low, high) = levels(2, 9)
+    scheduler.put(high)
+    assert scheduler.next() is high
+    assert (scheduler.length, scheduler.waiting) == (0, 0)
+    scheduler.put(low)
+    assert [scheduler.next(), scheduler.next()] == [low, None]
+
+
 def test_the_higher_level_goes_first(levels):
     scheduler, (low, high, middle) = levels(0, 15, 7)
     for queue_pair in (low, middle, high):

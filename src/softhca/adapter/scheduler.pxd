@@ -8,6 +8,8 @@ cdef class Scheduler:
     cdef public long long high_bytes
     cdef public int last_low
     cdef public int level
+    cdef Flow lone
+    cdef int level_of_lone
 
     cpdef object put(self, Flow flow)
     cpdef Flow next(self)
@@ -16,3 +18,4 @@ cdef class Scheduler:
     cpdef object back(self, Flow flow)
     cpdef object charge(self, unsigned int sent_bytes)
     cdef int _level(self)
+    cdef object _queue_lone(self)

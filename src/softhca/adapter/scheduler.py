@@ -6,6 +6,9 @@ Between levels the higher number goes first, strictly, until it and the levels a
 sent ``HIGH_LIMIT_BYTES`` while a lower level waited; then one turn goes to a lower level, each waiting one in
 rotation. That is the arbitration of IBTA vol. 1, 7.6.9.2 ("limit of high priority") without a table of
 weights: with n levels waiting, each gets a turn at least every n − 1 limits, so none starves.
+
+A flow that waits alone, as with one message at a time, stands beside the queues (``lone``): a queue is
+Python's, and putting into it and taking out cost more than all else here.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ class Scheduler:
     """Flows that have asked for a turn; each stands in it at most once (its ``scheduled`` flag)."""
 
     queues: list[deque[Flow]]
+    lone: Flow | None
 
     def __init__(self) -> None:
         self.queues = [deque() for _ in range(LEVELS)]
@@ -33,6 +37,8 @@ class Scheduler:
         self.high_bytes = 0
         self.last_low = LEVELS
         self.level = 0
+        self.lone = None
+        self.level_of_lone = 0
 
     def put(self, flow: Flow) -> None:
         """Give ``flow`` a turn on its service level; nothing changes when it waits for one already."""
@@ -40,28 +46,46 @@ class Scheduler:
             return
         flow.scheduled = True
         level: cython.int = flow.service_level & 15
-        self.queues[level].append(flow)
+        if self.length == 0:
+            self.lone = flow
+            self.level_of_lone = level
+        else:
+            if self.lone is not None:
+                self._queue_lone()
+            self.queues[level].append(flow)
         self.waiting |= 1 << level
         self.length += 1
+
+    def _queue_lone(self) -> None:
+        """Another one comes: the flow that waited alone stands in its queue from now on."""
+        self.queues[self.level_of_lone].append(self.lone)
+        self.lone = None
 
     def next(self) -> Flow:
         """The flow whose turn it is, taken out; None when nobody waits."""
         if self.length == 0:
             return None
         level: cython.int = self._level()
-        queue = self.queues[level]
-        flow: Flow = queue.popleft()
+        flow: Flow = self.lone
+        if flow is not None:
+            self.lone = None
+            self.waiting = 0
+        else:
+            queue = self.queues[level]
+            flow = queue.popleft()
+            if not queue:
+                self.waiting &= ~(1 << level)
         flow.scheduled = False
         self.length -= 1
         self.level = level
-        if not queue:
-            self.waiting &= ~(1 << level)
         return flow
 
     def sole(self) -> Flow:
         """The flow that waits for a turn, if there is exactly one, else None; it keeps its place."""
         if self.length != 1:
             return None
+        if self.lone is not None:
+            return self.lone
         level: cython.int = 0
         while not self.waiting & (1 << level):
             level += 1
@@ -71,6 +95,8 @@ class Scheduler:
         """The flow that `next` would give; None when nobody waits, or the level is yet to be chosen."""
         if self.length == 0 or self.waiting != 1 << self.level:
             return None
+        if self.lone is not None:
+            return self.lone
         return self.queues[self.level][0]
 
     def back(self, flow: Flow) -> None:
@@ -78,6 +104,8 @@ class Scheduler:
         if flow.scheduled:
             return
         flow.scheduled = True
+        if self.lone is not None:
+            self._queue_lone()
         self.queues[self.level].appendleft(flow)
         self.waiting |= 1 << self.level
         self.length += 1
