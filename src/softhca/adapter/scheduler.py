@@ -28,7 +28,7 @@ class Scheduler:
     """Flows that have asked for a turn; each stands in it at most once (its ``scheduled`` flag)."""
 
     queues: list[deque[Flow]]
-    lone: Flow | None
+    lone: Flow
 
     def __init__(self) -> None:
         self.queues = [deque() for _ in range(LEVELS)]
