@@ -677,6 +677,9 @@ static void allocations(int pooled)
     free(block);
     errno = 0;
     CHECK(!malloc(huge) && errno == ENOMEM && !calloc(huge, huge));
+    huge = SIZE_MAX - 100;
+    errno = 0;
+    CHECK(!pvalloc(huge) && errno == ENOMEM);
     free(small);
     free(NULL);
 }

@@ -450,7 +450,12 @@ EXPORT void *valloc(size_t bytes)
 
 EXPORT void *pvalloc(size_t bytes)
 {
-    return memalign(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
+    size_t whole;
+    if (__builtin_add_overflow(bytes, PAGE - 1, &whole)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return memalign(PAGE, whole / PAGE * PAGE);
 }
 
 EXPORT size_t malloc_usable_size(void *block)
