@@ -420,5 +420,15 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a capture that has ended is said to end again with each further link"), BY_LINKS_TAP),
     (m("hand-lk-tap-first-of-two-stays", TAP, "    except BaseException:\n        sent.close()\n        raise\n", "    except BaseException:\n        raise\n",
        "the first of two capture files stays open where the second cannot be made"), BY_LINKS_TAP),
+    (m("hand-fa-infos-overtaken", FABRIC_ADAPTERS, "if self.is_full or self.infos:", "if self.is_full:",
+       "packets overtake what a manager has set before them"), BY_RUNTIME_FABRIC_ADAPTERS),
+    (m("hand-fa-infos-unbounded", FABRIC_ADAPTERS, "len(self.infos) >= MOST_INFOS", "len(self.infos) > 4 * MOST_INFOS",
+       "an adapter that reads nothing makes its fabric keep more than it says"), BY_RUNTIME_FABRIC_ADAPTERS),
+    (m("hand-fa-part-full", FABRIC_ADAPTERS, "        if self.is_full:\n            self._writable()\n", "",
+       "others wait for room at an adapter that has gone"), BY_RUNTIME_FABRIC_ADAPTERS),
+    (m("hand-fa-turn-unbounded", FABRIC_ADAPTERS, "for _ in range(MOST_A_TURN):", "for _ in range(1 << 20):",
+       "one adapter keeps the others from their turns"), BY_RUNTIME_FABRIC_ADAPTERS),
+    (m("hand-fa-wake-forgets-room", FABRIC_ADAPTERS, "self._loop.want(self.socket.fileno(), True, self.is_full)", "self._loop.want(self.socket.fileno(), True, False)",
+       "an adapter whose socket was full is never told anything again, once a burst of its own has gone"), BY_RUNTIME_FABRIC_ADAPTERS),
 )  # fmt: skip
 """Each with the tests that judge it."""

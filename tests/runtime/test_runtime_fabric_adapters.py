@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.links import fabric_messages as m
 from softhca.links.fabric import FabricLink
 from softhca.links.link import AGAIN, SENT
-from softhca.runtime.fabric_adapters import MOST_UNJOINED
+from softhca.runtime.fabric_adapters import MOST_A_TURN, MOST_INFOS, MOST_UNJOINED, Member
 from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.fabric_server import FabricServer
 
@@ -186,6 +187,64 @@ def test_bursts_of_one_who_has_gone_may_wait_again_and_go_in_the_same_turn(serve
         member._wake()
     link.close()
     served.until(lambda: len(served.server.packets.ports) == 0)
+
+
+@pytest.fixture
+def member(served: Served) -> Member:
+    """The fabric's side of an adapter."""
+    adapters = served.server.adapters
+    assert adapters is not None
+    served.join()
+    return adapters.members[served.server.packets.ports[served.plane.topology.links[0].end_b]]
+
+
+def test_packets_do_not_overtake_what_a_manager_has_set(member: Member) -> None:
+    member._info_changed()
+    assert not member._deliver(bytes(30), 30)
+    member.infos.clear()
+    member._writable()
+    assert member._deliver(bytes(30), 30)
+
+
+def test_what_managers_set_is_kept_for_an_adapter_within_bounds(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter(range(10 * MOST_INFOS))
+    with monkeypatch.context() as patched:
+        patched.setattr(member, "port", SimpleNamespace(info=lambda: {"state": 4 * (next(states) % 2)}))
+        for _ in range(8 * MOST_INFOS):
+            member._info_changed()
+    assert len(member.infos) == MOST_INFOS
+    assert member.infos[-1] == {"state": 4}, "the newest is among them"
+    member.infos.clear()
+
+
+def test_nobody_waits_for_room_at_one_who_has_gone(member: Member) -> None:
+    member._fill()
+    member.part()
+    assert not member.is_full
+    member._wake()
+
+
+def test_room_is_still_waited_for_when_a_burst_has_gone(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[tuple[bool, bool]] = []
+    member._fill()
+    with monkeypatch.context() as patched:
+        patched.setattr(member._loop, "want", lambda fd, reads, writes: wanted.append((reads, writes)))
+        member._wake()
+    assert wanted == [(True, True)]
+
+
+def test_an_adapter_has_its_turn_and_no_more(served: Served) -> None:
+    with joined(served) as made:
+        for _ in range(MOST_A_TURN + 1):
+            made.send(b"x")
+        served.loop.turn(0)
+        assert served.counter("messages_bad") == MOST_A_TURN
+        served.loop.turn(0)
+        assert served.counter("messages_bad") == MOST_A_TURN + 1
 
 
 def test_a_port_whose_socket_cannot_be_watched_is_free_again(
