@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -45,6 +46,31 @@ def test_who_lets_the_last_application_go_on_the_way_to_sleep_stays_awake(loopba
         ours.close()
     assert awake
     assert not server._applications
+
+
+@pytest.mark.parametrize("which", ["_pidfds", "_epoll"])
+def test_who_cannot_be_watched_is_refused_and_leaves_nothing(which, monkeypatch):
+    """The kernel lets a user watch so many descriptors; the server goes on with those whom it has."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    opened, plain = [], os.pidfd_open
+    monkeypatch.setattr(os, "pidfd_open", lambda pid: opened.append(plain(pid)) or opened[-1])
+    server = AdapterServer(FakeEngine(), (Wire(),))
+    watching = getattr(server, which)
+
+    class Full:
+        def register(self, descriptor, events):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    setattr(server, which, Full())
+    server._admit(theirs)
+    setattr(server, which, watching)
+    with ours:
+        assert b"No space left" in ours.recv(4096)
+        assert ours.recv(4096) == b""
+    assert server._applications == {}
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+    server.close()
 
 
 @pytest.mark.parametrize("dead", [False, True])

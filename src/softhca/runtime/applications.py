@@ -116,10 +116,16 @@ class Applications:
             except OSError as error:
                 reason = f"process {pid} of the application: {error.strerror}"
                 application.refusal = OSError(error.errno, reason)
-            else:
+        try:
+            if application.pidfd >= 0:
                 self._pidfds.register(application.pidfd, select.EPOLLIN)
+            self._epoll.register(control.fileno(), select.EPOLLIN)
+        except OSError as error:  # too many are watched: max_user_watches, memory
+            if application.pidfd >= 0:
+                os.close(application.pidfd)
+            refuse(control, error.errno or errno.ENOMEM, f"watching the application: {error.strerror}")
+            return
         self._applications[control.fileno()] = application
-        self._epoll.register(control.fileno(), select.EPOLLIN)
 
     def _accept(self) -> None:
         """Accept a connection; where there is no descriptor even to refuse it, try again later."""
