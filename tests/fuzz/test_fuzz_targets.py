@@ -38,6 +38,7 @@ GENERATED = {
     "private_data": 4_000,
     "rings": 6_000,
     "sockets": 4_000,
+    "steering": 4_000,
     "storage": 2_000,
     "text": 40_000,
     "topologies": 1_500,
