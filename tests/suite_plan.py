@@ -1,4 +1,4 @@
-"""The two runs of the whole suite: how many workers run it, what begins first, and what one run leaves out.
+"""The two runs of the whole suite: who reads what first, what begins first, and what one of them leaves out.
 
 The suite runs with compiled modules and again interpreted.  What can't differ, or what the interpreted run
 holds by other tests already, runs once, compiled.  ``ONCE`` names it, with why, and with the tests that both
@@ -247,6 +247,13 @@ def workers_of(processors: int) -> int:
     """How many workers run the tests: half more than there are processors, as a fifth of a worker's time is
     waiting, for programs that begin and for timers of connections."""
     return (3 * processors + 1) // 2
+
+
+def places_of_tests(worker: int, workers: int) -> list[str]:
+    """Folders and files of all tests, in the order in which this worker reads them."""
+    places = sorted({TESTS / path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+    start = len(places) * worker // workers
+    return [str(path) for path in places[start:] + places[:start]]
 
 
 def random_inputs(count: int) -> int:

@@ -95,8 +95,19 @@ def test_the_interpreted_run_has_three_modes_of_the_verbs_suite(monkeypatch: pyt
         assert suite_plan.pair_modes(True, True) == suite_plan.pair_modes(False, False) == three
 
 
-def test_all_processors_have_work_while_some_workers_wait() -> None:
+def test_all_processors_have_work_while_some_workers_wait(pytestconfig: pytest.Config) -> None:
     assert [suite_plan.workers_of(processors) for processors in (1, 2, 3, 4)] == [2, 3, 5, 6]
+    said = pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig)
+    assert said == suite_plan.workers_of(len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_workers_read_the_same_tests_and_each_begins_elsewhere(workers: int) -> None:
+    read = [suite_plan.places_of_tests(worker, workers) for worker in range(workers)]
+    assert len({places[0] for places in read}) == workers
+    assert len({tuple(sorted(places)) for places in read}) == 1
+    for path in suite_plan.TESTS.rglob("test_*.py"):
+        assert sum(path.is_relative_to(place) for place in read[0]) == 1
 
 
 def test_imports_of_a_folder_s_conftest_count() -> None:

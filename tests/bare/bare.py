@@ -41,7 +41,7 @@ SAMPLE = ("tests/machine", "tests/queues", "tests/memory", "tests/links", "tests
           "tests/cli/test_cli_main.py", "tests/cli/test_cli_doctor.py", "tests/cli/test_cli_run.py",
           "tests/native/test_native_programs.py", "tests/runtime/test_runtime_pair.py")  # fmt: skip
 """Every rung: bytes, memory, rings, sockets, processes, and programs in C."""
-PARALLEL = "--workers auto"
+PARALLEL = "-n auto --dist loadfile --no-loadscope-reorder"
 EMULATED = (
     "python3 -m venv env",
     "env/bin/python -m pip install -q 'setuptools>=77,<90' 'Cython>=3.3,<4' 'isal>=1.7,<2'",
