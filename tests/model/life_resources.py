@@ -127,6 +127,7 @@ class ResourceRules(RuleBasedStateMachine):
                 "CM": 0,
                 "EEC": 0,
                 "RDD": 0,
+                "FLOW": 0,
             }
 
     # completions

@@ -43,7 +43,7 @@ ERR = 6
 HELD = ("QP", "AH", "SRQ", "CQ", "MW", "FAST_MR", "MR", "ARENA", "PD")
 """What ``application_program.py`` makes one of at least."""
 
-NOTHING = dict.fromkeys((*HELD, "DM", "AGENT", "XRCD", "CM", "EEC", "RDD"), 0)
+NOTHING = dict.fromkeys((*HELD, "DM", "AGENT", "XRCD", "CM", "EEC", "RDD", "FLOW"), 0)
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ CALLS = {
         lambda end: qp(end, max_inline_data=BIG),
         lambda end: send(end, length=9, send_flags=e.IBV_SEND_INLINE),
     ],
-    "qp_type": [lambda end: qp(end, e.IBV_QPT_RAW_PACKET), lambda end: extended(end, qp_type=99)],
+    "qp_type": [lambda end: qp(end, 98), lambda end: extended(end, qp_type=99)],
     "create_flags": [
         lambda end: extended(end, comp_mask=e.IBV_QP_INIT_ATTR_CREATE_FLAGS, create_flags=1 << 10)
     ],

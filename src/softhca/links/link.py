@@ -7,6 +7,7 @@ beside each other (UDP, the ring to a peer on the same host), and on top of each
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Link:
     def fileno(self) -> int:
         """A descriptor that is readable when there may be something to receive; −1: there is none."""
         return -1
+
+    def listen_for_frames(self) -> None:
+        """Have Ethernet frames come, in VXLAN, from here on; OSError where that cannot be."""
+        raise OSError(errno.EOPNOTSUPP, "Ethernet frames do not go by this link")
 
     def group_fileno(self) -> int:
         """The same for what comes to multicast groups (`join`); −1: there is none, or `fileno` tells it too.

@@ -44,6 +44,10 @@ class WrappedLink(Link):
         """As the link's."""
         return int(self._link.fileno())
 
+    def listen_for_frames(self) -> None:
+        """As the link's."""
+        self._link.listen_for_frames()
+
     def group_fileno(self) -> int:
         """As the link's."""
         return int(self._link.group_fileno())
