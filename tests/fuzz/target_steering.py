@@ -44,7 +44,8 @@ class World:
         if kind == FLOW_NORMAL:
             at, length = choices.below(KEY_BYTES), choices.below(7)
             mask = (bytes(at) + b"\xff" * length).ljust(KEY_BYTES, b"\0")[:KEY_BYTES]
-            value = frame_key(b"".join((*self.macs(choices), b"\x08\x00", IPV4)), 0, 14 + len(IPV4))
+            frame = bytearray(b"".join((*self.macs(choices), b"\x08\x00", IPV4)))
+            value = frame_key(memoryview(frame), 0, len(frame))
             if choices.once_in(4):
                 value = choices.block(KEY_BYTES)
         target: Any = queue_pair
