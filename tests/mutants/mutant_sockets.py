@@ -246,7 +246,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "each receive wakes a thread that has nothing to do"), LIVES),
     (m("queues-run-is-never-inline", "queues/wqe.py", "flags | abi.INLINE if inline else flags & ~abi.INLINE", "flags & ~abi.INLINE",
        "the adapter takes inline bytes for elements"), "queues/test_queues_wqe.py"),
-    (m("driver-run-of-any-length-inline", "driver/posting.py", "if inline and length > self.max_inline_bytes:", "if False:",
+    (m("driver-run-of-any-length-inline", "driver/posting.py", "if inline_bytes > self.max_inline_bytes:", "if False:",
        "more inline bytes than the queue pair takes are posted"), "driver/test_driver_posting.py"),
     (m("runtime-waits-wake-the-background-thread", "runtime/progress_thread.py", "waits, pause_ns = self._waits, min(pause_ns, LAST_CHECK_NS)", "waits = self._waits",
        "each wait of a program wakes a thread that has nothing to do"), "runtime/test_runtime_progress.py"),

@@ -43,6 +43,7 @@ cdef class SendPoster(RingPoster):
     cpdef int post_run(self, unsigned int opcode, unsigned int flags, unsigned int imm, unsigned long long wr_id,
                        unsigned long long remote_va, unsigned int rkey, unsigned long long address,
                        unsigned long long length, unsigned int lkey) except -1
+    cdef int _admit(self, unsigned int opcode, unsigned long long inline_bytes) except -1
     cdef int _push(self, long long n) except -1
     cdef int _post_send(self, SendRequest request) except -1
 
@@ -68,5 +69,6 @@ cdef class QueuePairPoster(Locked):
     cpdef object post_chain(self, object first)
     cpdef object _notify(self)
     cpdef object post_receives(self, object first)
+    cdef SendPoster _sender(self)
     cpdef ReceivePoster _receiver(self)
     cpdef object _notify_receives(self)

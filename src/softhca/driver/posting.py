@@ -118,16 +118,12 @@ class SendPoster(RingPoster):
         ``flags`` are ``ibv_send_flags``; ``inline`` (bytes) makes the entry inline, whatever ``flags`` say.
         """
         n: cython.longlong
-        if opcode >= _MOST_OPCODES or not (_OPCODES >> opcode) & 1:
-            return self._refuse(_EINVAL, f"opcode = {opcode}: there is no such operation")
-        if inline is None:
-            if len(sges) > self.max_sge:
-                return self._refuse(
-                    _EINVAL, f"num_sge = {len(sges)}: more elements than max_send_sge = {self.max_sge}"
-                )
-        elif len(inline) > self.max_inline_bytes:
+        code: cython.int = self._admit(opcode, 0 if inline is None else len(inline))
+        if code:
+            return code
+        if inline is None and len(sges) > self.max_sge:
             return self._refuse(
-                _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
+                _EINVAL, f"num_sge = {len(sges)}: more elements than max_send_sge = {self.max_sge}"
             )
         n = put_send(
             self._address,
@@ -151,18 +147,25 @@ class SendPoster(RingPoster):
     def post_run(self, opcode, flags, imm, wr_id, remote_va, rkey, address, length, lkey):
         """`post` an operation on one run of bytes, which ``flags`` say are inline, or on one element."""
         n: cython.longlong
-        if opcode >= _MOST_OPCODES or not (_OPCODES >> opcode) & 1:
-            return self._refuse(_EINVAL, f"opcode = {opcode}: there is no such operation")
         inline: cython.bint = flags & _SEND_INLINE != 0
-        if inline and length > self.max_inline_bytes:
-            return self._refuse(
-                _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
-            )
+        code: cython.int = self._admit(opcode, length if inline else 0)
+        if code:
+            return code
         n = put_run(
             self._address, self._capacity, opcode, _translated(flags), imm, wr_id, remote_va, rkey, address,
             length, lkey, inline,
         )  # fmt: skip
         return self._push(n)
+
+    def _admit(self, opcode, inline_bytes):
+        """0, or EINVAL for an operation that there is not, or for more inline data than the queue takes."""
+        if opcode >= _MOST_OPCODES or not (_OPCODES >> opcode) & 1:
+            return self._refuse(_EINVAL, f"opcode = {opcode}: there is no such operation")
+        if inline_bytes > self.max_inline_bytes:
+            return self._refuse(
+                _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
+            )
+        return 0
 
     def _push(self, n):
         """Put the entry of ``n`` bytes that stands in the scratch memory into the ring: as `post`."""
@@ -308,11 +311,7 @@ class QueuePairPoster(Locked):
             self._session.check()
         self.acquire()
         try:
-            if not _MAY_SEND[self.state]:
-                raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: nothing can be sent")
-            if self._send is None:
-                self._begin_sending()
-            poster = self._send
+            poster = self._sender()
             code = poster.post(
                 opcode, flags, imm, wr_id, remote_va, rkey, compare, swap, ah, qpn, qkey, sges, inline
             )
@@ -333,11 +332,7 @@ class QueuePairPoster(Locked):
             self._session.check()
         self.acquire()
         try:
-            if not _MAY_SEND[self.state]:
-                raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: nothing can be sent")
-            if self._send is None:
-                self._begin_sending()
-            poster = self._send
+            poster = self._sender()
             code = poster.post_run(opcode, flags, imm, wr_id, remote_va, rkey, address, length, lkey)
         finally:
             self.release()
@@ -357,17 +352,17 @@ class QueuePairPoster(Locked):
             self._session.check()
         self.acquire()
         try:
-            if not _MAY_SEND[self.state]:
-                raise PostError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: nothing can be sent", first)
-            if self._send is None:
-                self._begin_sending()
-            poster = self._send
+            poster = self._sender()
             poster.binds = False
             try:
                 poster.write(first)
                 binds = poster.binds
             finally:
                 written = poster.written != 0
+        except DriverError as error:
+            if isinstance(error, PostError):
+                raise
+            raise PostError(error.errno, error.message, first) from None
         finally:
             self.release()
             if written:
@@ -400,6 +395,16 @@ class QueuePairPoster(Locked):
             self.release()
             if written:
                 self._notify_receives()
+
+    def _sender(self):
+        """The poster of sends; with the lock held.  EINVAL where there is no send queue, or the state allows
+        no send.
+        """
+        if not _MAY_SEND[self.state]:
+            raise DriverError(errno.EINVAL, f"qp_state = {NAMES[self.state]}: nothing can be sent")
+        if self._send is None:
+            self._begin_sending()
+        return self._send
 
     def _receiver(self):
         """The poster of receives; with the lock held.  EINVAL where there is no receive queue, or the state

@@ -53,6 +53,12 @@ cpdef long long put_run(unsigned long long address, unsigned long long capacity,
 cpdef long long encode_receive(object out, unsigned long long wr_id, object sges) except? -1
 cpdef long long put_receive(unsigned long long address, unsigned long long capacity, unsigned long long wr_id,
                             object sges) except? -1
+cdef int _put_head(unsigned long long address, unsigned int opcode, unsigned int flags, unsigned long long elements,
+                   unsigned int imm, unsigned long long wr_id, unsigned long long remote_va, unsigned int rkey,
+                   unsigned long long payload, unsigned long long compare, unsigned long long swap,
+                   unsigned int ah, unsigned int qpn, unsigned int qkey) except -1
 cdef int _put_elements(unsigned long long address, object sges) except -1
+cdef int _put_element(unsigned long long address, unsigned long long va, unsigned int length,
+                      unsigned int key) except -1
 cdef unsigned long long _whole(unsigned long long value) noexcept
 cdef unsigned long long _at(unsigned int value, unsigned int shift) noexcept

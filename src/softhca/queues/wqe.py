@@ -265,6 +265,28 @@ def encode_send(
                     qpn, qkey, sges, inline)
 
 
+def _put_head(
+    address: int, opcode: int, flags: int, elements: int, imm: int, wr_id: int, remote_va: int, rkey: int,
+    payload: int, compare: int, swap: int, ah: int, qpn: int, qkey: int,
+) -> None:
+    """Write what stands before the elements, or the ``payload`` bytes that are inline.  OverflowError."""
+    if not 0 <= opcode <= 0xFF or not 0 <= flags <= 0xFF:
+        raise OverflowError(f"opcode {opcode} and flags {flags:#x} have 8 bits")
+    # Fields of one word are written together; that they are in one is held by a test.
+    store64(address + abi.SEND_WQE_OPCODE_WORD * 8,
+            _at(opcode, abi.SEND_WQE_OPCODE_SHIFT) | _at(flags, abi.SEND_WQE_FLAGS_SHIFT)
+            | _at(elements, abi.SEND_WQE_NUM_SGE_SHIFT) | _at(imm, abi.SEND_WQE_IMM_OR_KEY_SHIFT))
+    store64(address + abi.SEND_WQE_WR_ID_AT, _whole(wr_id))
+    store64(address + abi.SEND_WQE_REMOTE_VA_AT, _whole(remote_va))
+    store64(address + abi.SEND_WQE_RKEY_WORD * 8,
+            _at(rkey, abi.SEND_WQE_RKEY_SHIFT) | _at(payload, abi.SEND_WQE_INLINE_BYTES_SHIFT))
+    store64(address + abi.SEND_WQE_COMPARE_ADD_AT, _whole(compare))
+    store64(address + abi.SEND_WQE_SWAP_AT, _whole(swap))
+    store64(address + abi.SEND_WQE_AH_WORD * 8,
+            _at(ah, abi.SEND_WQE_AH_SHIFT) | _at(qpn, abi.SEND_WQE_REMOTE_QPN_SHIFT))
+    store64(address + abi.SEND_WQE_REMOTE_QKEY_WORD * 8, _at(qkey, abi.SEND_WQE_REMOTE_QKEY_SHIFT))
+
+
 def put_send(
     address: int, capacity: int, opcode: int, flags: int, imm: int, wr_id: int, remote_va: int, rkey: int,
     compare: int, swap: int, ah: int, qpn: int, qkey: int, sges: Elements, inline: bytes | None,
@@ -283,21 +305,9 @@ def put_send(
         n += payload
     if n > capacity or elements > 0xFFFF:
         return -1
-    if not 0 <= opcode <= 0xFF or not 0 <= flags <= 0xFF:
-        raise OverflowError(f"opcode {opcode} and flags {flags:#x} have 8 bits")
-    # Fields of one word are written together; that they are in one is held by a test.
-    store64(address + abi.SEND_WQE_OPCODE_WORD * 8,
-            _at(opcode, abi.SEND_WQE_OPCODE_SHIFT) | _at(flags, abi.SEND_WQE_FLAGS_SHIFT)
-            | _at(elements, abi.SEND_WQE_NUM_SGE_SHIFT) | _at(imm, abi.SEND_WQE_IMM_OR_KEY_SHIFT))
-    store64(address + abi.SEND_WQE_WR_ID_AT, _whole(wr_id))
-    store64(address + abi.SEND_WQE_REMOTE_VA_AT, _whole(remote_va))
-    store64(address + abi.SEND_WQE_RKEY_WORD * 8,
-            _at(rkey, abi.SEND_WQE_RKEY_SHIFT) | _at(payload, abi.SEND_WQE_INLINE_BYTES_SHIFT))
-    store64(address + abi.SEND_WQE_COMPARE_ADD_AT, _whole(compare))
-    store64(address + abi.SEND_WQE_SWAP_AT, _whole(swap))
-    store64(address + abi.SEND_WQE_AH_WORD * 8,
-            _at(ah, abi.SEND_WQE_AH_SHIFT) | _at(qpn, abi.SEND_WQE_REMOTE_QPN_SHIFT))
-    store64(address + abi.SEND_WQE_REMOTE_QKEY_WORD * 8, _at(qkey, abi.SEND_WQE_REMOTE_QKEY_SHIFT))
+    _put_head(
+        address, opcode, flags, elements, imm, wr_id, remote_va, rkey, payload, compare, swap, ah, qpn, qkey
+    )
     if payload:
         copy(address + abi.SEND_WQE_BYTES, address_of(inline, False), payload)
     elif elements:
@@ -316,27 +326,15 @@ def put_run(
     n += length if inline else abi.SGE_BYTES
     if n > capacity:
         return -1
-    if not 0 <= opcode <= 0xFF or not 0 <= flags <= 0xFF:
-        raise OverflowError(f"opcode {opcode} and flags {flags:#x} have 8 bits")
     flags = flags | abi.INLINE if inline else flags & ~abi.INLINE
-    store64(address + abi.SEND_WQE_OPCODE_WORD * 8,
-            _at(opcode, abi.SEND_WQE_OPCODE_SHIFT) | _at(flags, abi.SEND_WQE_FLAGS_SHIFT)
-            | _at(0 if inline else 1, abi.SEND_WQE_NUM_SGE_SHIFT) | _at(imm, abi.SEND_WQE_IMM_OR_KEY_SHIFT))
-    store64(address + abi.SEND_WQE_WR_ID_AT, _whole(wr_id))
-    store64(address + abi.SEND_WQE_REMOTE_VA_AT, _whole(remote_va))
-    store64(address + abi.SEND_WQE_RKEY_WORD * 8,
-            _at(rkey, abi.SEND_WQE_RKEY_SHIFT)
-            | _at(length if inline else 0, abi.SEND_WQE_INLINE_BYTES_SHIFT))
-    store64(address + abi.SEND_WQE_COMPARE_ADD_AT, 0)
-    store64(address + abi.SEND_WQE_SWAP_AT, 0)
-    store64(address + abi.SEND_WQE_AH_WORD * 8, 0)
-    store64(address + abi.SEND_WQE_REMOTE_QKEY_WORD * 8, 0)
+    _put_head(
+        address, opcode, flags, 0 if inline else 1, imm, wr_id, remote_va, rkey, length if inline else 0,
+        0, 0, 0, 0, 0,
+    )  # fmt: skip
     if inline:
         copy(address + abi.SEND_WQE_BYTES, source, length)
         return n
-    store64(address + abi.SEND_WQE_BYTES + abi.SGE_VA_AT, _whole(source))
-    store64(address + abi.SEND_WQE_BYTES + abi.SGE_LENGTH_WORD * 8,
-            _at(length, abi.SGE_LENGTH_SHIFT) | _at(lkey, abi.SGE_LKEY_SHIFT))
+    _put_element(address + abi.SEND_WQE_BYTES, source, length, lkey)
     return n
 
 
@@ -364,10 +362,14 @@ def put_receive(address: int, capacity: int, wr_id: int, sges: Elements) -> int:
 def _put_elements(address: int, sges: Sequence[tuple[int, int, int]]) -> None:
     """Write scatter/gather elements from ``address`` on."""
     for va, length, key in sges:
-        store64(address + abi.SGE_VA_AT, _whole(va))
-        store64(address + abi.SGE_LENGTH_WORD * 8,
-                _at(length, abi.SGE_LENGTH_SHIFT) | _at(key, abi.SGE_LKEY_SHIFT))
+        _put_element(address, va, length, key)
         address += abi.SGE_BYTES
+
+
+def _put_element(address: int, va: int, length: int, key: int) -> None:
+    store64(address + abi.SGE_VA_AT, _whole(va))
+    store64(address + abi.SGE_LENGTH_WORD * 8,
+            _at(length, abi.SGE_LENGTH_SHIFT) | _at(key, abi.SGE_LKEY_SHIFT))
 
 
 def _whole(value: int) -> int:
