@@ -1,9 +1,7 @@
 from softhca.machine.primitives cimport address_of
-from softhca.transport.raw cimport RawReceiver
 from softhca.transport.request cimport Request
 from softhca.transport.unreliable cimport UnreliableTransmitter
-from softhca.wire.burst cimport Arrival, Burst
-from softhca.wire.raw cimport RawView
+from softhca.wire.burst cimport Burst
 from softhca.wire.vxlan cimport put_vxlan
 
 
@@ -16,6 +14,3 @@ cdef class FrameSender(UnreliableTransmitter):
     cdef bint direct(self, Request request)
     cdef bint put(self, Request request, Burst burst)
 
-
-cdef class FrameReceiver(RawReceiver):
-    pass

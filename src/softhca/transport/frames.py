@@ -7,16 +7,13 @@ Nothing is acknowledged; which queue pairs receive a frame, the rules of flow st
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.machine.primitives import address_of
-from softhca.queues.layout import WC_LOC_LEN_ERR, WC_LOC_PROT_ERR, WC_RECV
+from softhca.queues.layout import WC_LOC_LEN_ERR
 from softhca.transport.conditions import WINDOW
-from softhca.transport.raw import RawReceiver
-from softhca.transport.receiving import NO_RECEIVE
 from softhca.transport.unreliable import UnreliableTransmitter
 from softhca.wire.ethernet import HEADER_BYTES as ETHERNET_BYTES
 from softhca.wire.ethernet import VLAN_BYTES
@@ -28,8 +25,7 @@ if TYPE_CHECKING:
     from softhca.transport.request import Request
     from softhca.transport.sending import RequestSource
     from softhca.transport.window import DestinationWindow
-    from softhca.wire.burst import Arrival, Burst
-    from softhca.wire.raw import RawView
+    from softhca.wire.burst import Burst
     from softhca.wire.route import Route
 
 BEYOND_MTU_BYTES = ETHERNET_BYTES + VLAN_BYTES
@@ -40,10 +36,6 @@ _ETHERNET_BYTES = cython.declare(cython.uint, ETHERNET_BYTES)
 _VXLAN_BYTES = cython.declare(cython.uint, VXLAN_BYTES)
 _ADDRESSES_BYTES = cython.declare(cython.uint, 12)
 _LENGTH_ERROR = cython.declare(cython.int, WC_LOC_LEN_ERR)
-_PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
-_EAGAIN = cython.declare(cython.int, errno.EAGAIN)
-_NO_RECEIVE = cython.declare(cython.int, NO_RECEIVE)
-_RECV = cython.declare(cython.uint, WC_RECV)
 _WINDOW = cython.declare(cython.int, WINDOW)
 
 
@@ -117,36 +109,3 @@ class FrameSender(UnreliableTransmitter):
         burst.packets += 1
         burst.length += size
         return True
-
-
-class FrameReceiver(RawReceiver):
-    """The receive side: the whole frame, from the start of the receive's buffers on."""
-
-    def receive_raw(self, view: RawView, arrival: Arrival, now: int) -> None:
-        """Take a frame.  Without a receive it is dropped; one that is longer than the receive ends that with
-        a length error, and the queue pair's work."""
-        status: cython.int
-        result: cython.int = 0
-        n: cython.uint = view.payload_bytes
-        self.now = now
-        self.queue.slid = self.queue.service_level = self.queue.path_bits = 0
-        status = self.queue.acquire()
-        if status == _NO_RECEIVE:
-            self.qp.drop("drops_no_receive", -1)
-            return
-        if status == 0:
-            status = self.queue.resolve()
-        if status == 0 and n > self.queue.buffers.total_bytes:
-            status = _LENGTH_ERROR
-        if status == 0:
-            result = self.queue.buffers.scatter(0, n, arrival.address + view.payload)
-            if result == -_EAGAIN:
-                self.qp.drop("drops_held", -1)
-                return
-            if result:
-                status = _PROTECTION_ERROR
-        if status:
-            self.queue.complete(status, _RECV, 0, 0, 0, 0, False, now)
-            self.qp.fail()
-            return
-        self.queue.complete(0, _RECV, 0, n, 0, 0, False, now)

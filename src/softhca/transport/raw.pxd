@@ -22,4 +22,5 @@ cdef class RawSender(DatagramSender):
 cdef class RawReceiver(ReceiveEngine):
     cdef QueuePair qp
     cdef ReceiveQueue queue
+    cdef bint ends_short
     cdef unsigned long long now

@@ -115,17 +115,20 @@ class RawSender(DatagramSender):
 
 class RawReceiver(ReceiveEngine):
     """The receive side: what follows LRH and RWH, padding too; a completion's source queue pair is the
-    service.
+    service.  One that is longer than the receive is dropped, and the receive waits for the next, as one of an
+    unreliable datagram does, or where ``ends_short``, as with Ethernet frames, it ends that with a length
+    error, and the queue pair's work.
     """
 
-    def __init__(self, qp: QueuePair, queue: ReceiveQueue) -> None:
+    def __init__(self, qp: QueuePair, queue: ReceiveQueue, ends_short: bool = False) -> None:
         self.qp = qp
         self.queue = queue
+        self.ends_short = ends_short
         self.now = 0
 
     def receive_raw(self, view: RawView, arrival: Arrival, now: int) -> None:
         status: cython.int
-        result: cython.int
+        result: cython.int = 0
         n: cython.uint = view.payload_bytes
         self.now = now
         self.queue.slid = arrival.slid
@@ -137,11 +140,12 @@ class RawReceiver(ReceiveEngine):
             return
         if status == 0:
             status = self.queue.resolve()
-        if status == 0:
-            if n > self.queue.buffers.total_bytes:
-                # the receive waits for the next datagram, as one of an unreliable datagram does
+        if status == 0 and n > self.queue.buffers.total_bytes:
+            if not self.ends_short:
                 self.qp.drop("drops_receive_length", -1)
                 return
+            status = _LENGTH_ERROR
+        if status == 0:
             result = self.queue.buffers.scatter(0, n, arrival.address + view.payload)
             if result == -_EAGAIN:
                 self.qp.drop("drops_held", -1)

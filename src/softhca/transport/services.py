@@ -25,7 +25,7 @@ from softhca.queues.layout import SEND
 from softhca.queues.operations import OPERATIONS
 from softhca.transport.acknowledgement import Sender
 from softhca.transport.datagram import DatagramReceiver, DatagramSender
-from softhca.transport.frames import FrameReceiver, FrameSender
+from softhca.transport.frames import FrameSender
 from softhca.transport.queue_pair_flow import QueuePairFlow
 from softhca.transport.raw import RawReceiver, RawSender
 from softhca.transport.rd_receiving import EeResponder, EeSink, RdReceiver
@@ -188,7 +188,7 @@ def _frame_sender(queue_pair: QueuePair) -> SendEngine:
 
 
 def _frame_receiver(queue_pair: QueuePair) -> ReceiveEngine:
-    return FrameReceiver(queue_pair, ReceiveQueue(queue_pair))
+    return RawReceiver(queue_pair, ReceiveQueue(queue_pair), ends_short=True)
 
 
 SERVICES: dict[int, Service] = {
