@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 CASES = {
@@ -103,12 +104,19 @@ def operation_us(near: End, far: End, verb: str, size: int, chain: int, rounds: 
 
     for _ in range(WARM):
         once()
+    return median_us(once, rounds) / chain
+
+
+def median_us(once: Callable[[], object], rounds: int) -> float:
+    """Microseconds of the thread's processor time that ``once`` takes, the mean of so many rounds; the median
+    of several measurements.
+    """
     found = []
     for _ in range(MEASUREMENTS):
         begun = time.thread_time()
         for _ in range(rounds):
             once()
-        found.append((time.thread_time() - begun) / rounds / chain * 1e6)
+        found.append((time.thread_time() - begun) / rounds * 1e6)
     return statistics.median(found)
 
 
@@ -135,13 +143,7 @@ def datagram_us(size: int, turns: int) -> float:
             once()
         if ends[0].datagrams is None or not ends[0].datagrams.reaches(names[1]):
             raise RuntimeError("datagrams go by the kernel")
-        found = []
-        for _ in range(MEASUREMENTS):
-            begun = time.thread_time()
-            for _ in range(turns):
-                once()
-            found.append((time.thread_time() - begun) / turns / 2 * 1e6)
-    return statistics.median(found)
+        return median_us(once, turns) / 2
 
 
 def stream_us(size: int, turns: int) -> float:
@@ -165,13 +167,7 @@ def stream_us(size: int, turns: int) -> float:
 
         for _ in range(WARM):
             once()
-        found = []
-        for _ in range(MEASUREMENTS):
-            begun = time.thread_time()
-            for _ in range(turns):
-                once()
-            found.append((time.thread_time() - begun) / turns / 2 * 1e6)
-    return statistics.median(found)
+        return median_us(once, turns) / 2
 
 
 def measure(only: str) -> dict[str, float]:
