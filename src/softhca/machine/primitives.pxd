@@ -127,31 +127,34 @@ cpdef int barrier_everywhere() noexcept
 # Instructions where they stand, rather than calls into this module's library.
 cdef extern from *:
     """
+    /* The memory is bytes, or words of other lengths, to whoever else looks at it in the same function. */
+    typedef unsigned long long __attribute__((may_alias)) softhca_long;
+    typedef unsigned int __attribute__((may_alias)) softhca_word;
     static inline unsigned long long softhca_load64(unsigned long long a)
     {
-        return __atomic_load_n((unsigned long long *)a, __ATOMIC_ACQUIRE);
+        return __atomic_load_n((softhca_long *)a, __ATOMIC_ACQUIRE);
     }
     static inline void softhca_store64(unsigned long long a, unsigned long long v)
     {
-        __atomic_store_n((unsigned long long *)a, v, __ATOMIC_RELEASE);
+        __atomic_store_n((softhca_long *)a, v, __ATOMIC_RELEASE);
     }
     static inline unsigned int softhca_load32(unsigned long long a)
     {
-        return __atomic_load_n((unsigned int *)a, __ATOMIC_ACQUIRE);
+        return __atomic_load_n((softhca_word *)a, __ATOMIC_ACQUIRE);
     }
     static inline void softhca_store32(unsigned long long a, unsigned int v)
     {
-        __atomic_store_n((unsigned int *)a, v, __ATOMIC_RELEASE);
+        __atomic_store_n((softhca_word *)a, v, __ATOMIC_RELEASE);
     }
     static inline unsigned long long softhca_atomic_add64(unsigned long long a, unsigned long long v)
     {
-        return __atomic_fetch_add((unsigned long long *)a, v, __ATOMIC_SEQ_CST);
+        return __atomic_fetch_add((softhca_long *)a, v, __ATOMIC_SEQ_CST);
     }
     static inline unsigned long long softhca_atomic_cas64(unsigned long long a, unsigned long long expected,
                                                           unsigned long long desired)
     {
         /* On failure the builtin writes what it found; on success `expected` already is the old value. */
-        __atomic_compare_exchange_n((unsigned long long *)a, &expected, desired, 0, __ATOMIC_SEQ_CST,
+        __atomic_compare_exchange_n((softhca_long *)a, &expected, desired, 0, __ATOMIC_SEQ_CST,
                                     __ATOMIC_SEQ_CST);
         return expected;
     }
