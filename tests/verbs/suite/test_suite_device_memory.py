@@ -1,7 +1,9 @@
 """Device memory, imports and parent domains, and how features that the device has not are refused."""
 
 import errno
+import fcntl
 import os
+import resource
 
 import pytest
 
@@ -124,9 +126,11 @@ def test_an_import_ends_with_what_it_stands_for(ctx) -> None:
 def test_a_descriptor_that_stands_for_no_device_is_refused(ctx) -> None:
     reading, writing = os.pipe()
     refused(lambda: Context(cmd_fd=reading), errno.EOPNOTSUPP)
-    os.close(reading)
-    os.close(writing)
-    refused(lambda: Context(cmd_fd=reading), errno.EBADF)
+    last = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 4096) - 1
+    closed = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, last)  # new ones get low numbers
+    for each in (reading, writing, closed):
+        os.close(each)
+    refused(lambda: Context(cmd_fd=closed), errno.EBADF)
 
 
 def test_a_parent_domain_is_its_protection_domain_under_another_name(ctx) -> None:
