@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from softhca.cli.fabric_routes import ENGINES
+from softhca.cli.fabric_simulate import PATTERNS
 from softhca.cli.main import main
-from softhca.fabric import routing
+from softhca.fabric import routing, traffic
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
 from softhca.fabric.topology_yaml import read_yaml
@@ -190,6 +191,10 @@ def test_a_file_that_is_wrong_is_told_with_its_line(
 
 def test_the_engines_that_the_command_offers_are_all() -> None:
     assert tuple(routing.ENGINES) == ENGINES
+
+
+def test_the_patterns_that_the_command_offers_are_all() -> None:
+    assert traffic.PATTERNS == PATTERNS
 
 
 def test_without_the_extra_a_line_says_what_to_install(

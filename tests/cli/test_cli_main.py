@@ -190,7 +190,7 @@ def test_a_command_is_imported_when_it_is_asked_for():
         ("run", ["adapter.config", "cli.kernel_files"]),
         ("simulate", ["simulation.runner", "verbs.device"]),
         ("campaign", ["simulation.runner", "simulation.cluster", "verbs.device"]),
-        ("fabric", ["simulation.runner"]),
+        ("fabric", ["simulation.runner", "fabric.mad_plane", "runtime.specification", "wire.packet"]),
     ],
 )
 def test_the_parser_of_a_command_needs_nothing_that_only_running_it_needs(name, spared):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from softhca.cli import output
 from softhca.cli.figures import latency_us, percentile
-from softhca.cli.roles import number, seconds
+from softhca.cli.numbers import number, seconds
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from typing import Any
 
 from softhca.cli.errors import CommandError
 from softhca.cli.fabric_serve import add_name
+from softhca.cli.numbers import number
 from softhca.cli.output import add_json_option, print_json
-from softhca.cli.roles import number
-from softhca.runtime.fabric_control import Connection, ControlError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -59,6 +58,8 @@ class _End:
 
 def run(args: argparse.Namespace) -> int:
     """Capture until there are enough packets, a signal, or the end of the fabric."""
+    from softhca.runtime.fabric_control import ControlError
+
     end = _End()
     before = {each: signal.signal(each, end) for each in SIGNALS}
     try:
@@ -78,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _capture(args: argparse.Namespace, end: _End) -> dict[str, Any]:
+    from softhca.runtime.fabric_control import Connection
+
     connection = Connection(args.name)
     try:
         with args.file.open("wb") as stream:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from softhca.cli.errors import CommandError
 from softhca.cli.fabric_topology import YAML_ENDINGS, add_topology, load_topology
 from softhca.cli.output import add_json_option, print_json, print_table
-from softhca.runtime.fabric_control import ControlError, ask
 
 if TYPE_CHECKING:
     from softhca.fabric.topology import Topology
@@ -75,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _served(topology: Topology, name: str) -> Served:
     """What a served fabric says of itself.  CommandError: nobody serves it, or it is another one."""
+    from softhca.runtime.fabric_control import ControlError, ask
+
     served = Served(name, [], [])
     counts = len(topology.nodes), len(topology.links)
     try:

@@ -12,7 +12,7 @@ from softhca.cli.fabric_routes import ENGINES, failed_links, routed
 from softhca.cli.fabric_show import save
 from softhca.cli.fabric_topology import add_topology, load_topology
 from softhca.cli.moments import moment, seed_number
-from softhca.cli.roles import number
+from softhca.cli.numbers import number
 
 if TYPE_CHECKING:
     from softhca.fabric.routing import Routes
@@ -25,6 +25,8 @@ DRAIN = 4
 """So many times the traffic's own time packets may take to arrive behind it."""
 MOST_LINKS = 20
 """Of the table of links: those that carry most."""
+PATTERNS = ("uniform", "permutation", "incast")
+"""Of `fabric.traffic`, which needs numpy."""
 CONTROLS = ("none", "ib", "dcqcn")
 MARK_BLOCKS = 64
 NOTIFY_PS = 50_000_000
@@ -33,8 +35,6 @@ PS_PER_NS = 1000
 
 def add_parser(parts: Any) -> None:
     """Add ``simulate`` to the parts."""
-    from softhca.fabric.traffic import PATTERNS
-
     parser: argparse.ArgumentParser = parts.add_parser(
         "simulate", help="run traffic over a topology in virtual time, with links that fail"
     )

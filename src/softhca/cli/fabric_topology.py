@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softhca.cli.errors import CommandError, UsageError
-from softhca.fabric.ethernet.layout import EthernetTopology
-from softhca.fabric.ethernet_yaml import read_fabric
 from softhca.fabric.generators import GENERATORS, generate
 from softhca.fabric.topology import Topology, TopologyError
-from softhca.fabric.topology_file import MAX_BYTES, read_ibnetdiscover
 
 if TYPE_CHECKING:
+    from softhca.fabric.ethernet.layout import EthernetTopology
     from softhca.fabric.manager.partitions import Partition
 
 YAML_ENDINGS = (".yaml", ".yml")
+FABRIC_VARIABLE = "SOFTHCA_FABRIC"
+"""The name of the fabric whose host a program is."""
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
 def load_topology(text: str) -> Topology:
     """As `load_fabric`, of an InfiniBand fabric.  UsageError: it is an Ethernet."""
     found = load_fabric(text)
-    if isinstance(found, EthernetTopology):
+    if not isinstance(found, Topology):
         raise UsageError(
             f"{text} is an Ethernet, which has no LIDs and no manager",
             "softhca run --link fabric:FILE and softhca fabric serve take it",
@@ -51,6 +51,9 @@ def load_fabric(text: str) -> Topology | EthernetTopology:
             return generate(kind, parameters)
         except TopologyError as error:
             raise UsageError(str(error)) from None
+    from softhca.fabric.ethernet_yaml import read_fabric
+    from softhca.fabric.topology_file import MAX_BYTES, read_ibnetdiscover
+
     path = Path(text)
     try:
         with path.open("rb") as stream:

@@ -15,6 +15,7 @@ from typing import Any
 
 from softhca.cli import output
 from softhca.cli.figures import compiled, latency_us
+from softhca.cli.numbers import number, seconds
 from softhca.cli.perf_bandwidth import Measured
 from softhca.cli.perf_ends import MIB, Outcome, run_end
 from softhca.cli.perf_plan import (
@@ -26,7 +27,7 @@ from softhca.cli.perf_plan import (
     Plan,
     plan_of,
 )
-from softhca.cli.roles import add_device_options, add_role_options, control_connection, number, seconds
+from softhca.cli.roles import add_device_options, add_role_options, control_connection
 from softhca.mailbox.hashes import ALGORITHMS
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from softhca.cli import output
 from softhca.cli.control import ControlConnection
 from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.numbers import number
 from softhca.cli.pingpong_exchange import Destination, exchange_as_client, exchange_as_server
 from softhca.cli.pingpong_srq import MOST_QUEUE_PAIRS, SharedPingPong, check, connect_all
-from softhca.cli.roles import add_device_options, add_role_options, control_connection, number
+from softhca.cli.roles import add_device_options, add_role_options, control_connection
 from softhca.wire.grh import Grh
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from softhca.cli.control import DEFAULT_PORT, ControlConnection, accept, connect, listen
 from softhca.cli.errors import UsageError
 from softhca.cli.fault_reports import add_faults_option, faults_acting
+from softhca.cli.numbers import number, seconds
 from softhca.cli.pair import second_process
 from softhca.runtime.specification import DeviceSpecificationError, with_same_host
 
@@ -89,32 +90,3 @@ def _connection(args: argparse.Namespace, peer_arguments: Sequence[str]) -> Iter
     else:
         with second_process(peer_arguments, same_host) as control:
             yield control
-
-
-class number:  # reads as a type where argparse wants one
-    """A whole number from ``least`` to ``most``; ``0x`` and the suffixes K, M, G (1024) are understood."""
-
-    def __init__(self, least: int, most: int) -> None:
-        self.least = least
-        self.most = most
-
-    def __call__(self, text: str) -> int:
-        scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
-        try:
-            value = int(text[:-1] if scale > 1 else text, 0) * scale
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if not self.least <= value <= self.most:
-            raise argparse.ArgumentTypeError(f"{value} is not between {self.least} and {self.most}")
-        return value
-
-
-def seconds(text: str) -> float:
-    """A positive number of seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 s")
-    return value

@@ -25,7 +25,8 @@ from softhca.cli.keeper import DONE, MARK_VARIABLE
 from softhca.cli.launch import command_line, devices_of_copies, environment, prepare, with_sockets
 from softhca.cli.merge import merge_captures
 from softhca.cli.native_programs import decide, obstacle, preloaded
-from softhca.cli.roles import SAME_HOST, number
+from softhca.cli.numbers import number
+from softhca.cli.roles import SAME_HOST
 from softhca.cli.shared_adapters import ADAPTER, served, shares_devices
 
 GRACE_S = 5.0

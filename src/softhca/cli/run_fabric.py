@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softhca.cli.errors import UsageError
+from softhca.cli.fabric_topology import FABRIC_VARIABLE
 from softhca.cli.launch import free_loopback_addresses
 from softhca.cli.roles import SAME_HOST
 from softhca.cli.served_process import served_process
+from softhca.fabric.umad_names import DEFAULT_NAME
 from softhca.links.fabric_messages import socket_name
 from softhca.runtime.listening_name import is_taken
 from softhca.runtime.specification import DeviceSpecificationError, parse
@@ -22,10 +24,6 @@ if TYPE_CHECKING:
     from softhca.fabric.topology import Topology
 
 PREFIX = "fabric:"
-DEFAULT_NAME = "sim"
-"""What libumad2sim's programs look for, too."""
-FABRIC_VARIABLE = "SOFTHCA_FABRIC"
-"""The name of the fabric whose host a program is."""
 
 
 class _Links(tuple[str, ...]):

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from softhca.fabric.mad_plane import ANSWERED, DELIVERED, Datagram, Endpoint, MadPlane
 from softhca.fabric.topology import End, Topology
+from softhca.fabric.umad_names import MOST_SESSIONS
 from softhca.management import constants as c
 from softhca.management import rmpp
 from softhca.management.administration_attributes import AdministrationHeader
 
-MOST_SESSIONS = 10
-"""So many programs the library's server knows; each has a socket of its own."""
 MOST_WAITING = 1024
 """Datagrams that wait until a program reads; what comes then is dropped and counted."""
 

@@ -276,3 +276,16 @@ class PortRcvDataSL(Header):
     rcv_data_sl13: int = 0
     rcv_data_sl14: int = 0
     rcv_data_sl15: int = 0
+
+
+_NO_ERRORS = frozenset({
+    "port_select", "counter_select", "counter_select2", "reserved8",
+    "xmit_data", "rcv_data", "xmit_pkts", "rcv_pkts",
+})  # fmt: skip
+ERRORS = frozenset(
+    field.name
+    for layout in (PortCounters, PortRcvErrorDetails, PortXmitDiscardDetails)
+    for field in layout.LAYOUT
+    if field.name not in _NO_ERRORS
+)
+"""The counters of errors, by their names."""

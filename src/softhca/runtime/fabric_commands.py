@@ -16,11 +16,7 @@ from softhca.fabric.topology import End
 from softhca.links.faults import Faults, FaultsError
 from softhca.links.faulty import NO_FAULTS, SIMULATED_ONLY
 from softhca.links.impairment import Impairment
-from softhca.management.performance_attributes import (
-    PortCounters,
-    PortRcvErrorDetails,
-    PortXmitDiscardDetails,
-)
+from softhca.management.performance_attributes import ERRORS
 
 Plane = MadPlane | EthernetPlane
 """What has the links of a fabric that is served."""
@@ -30,19 +26,8 @@ MOST_TOLD = 512
 """Nodes, and links, that one answer tells the state of."""
 _END = re.compile(r"(.+)\[(\d{1,3})\]")
 TRAFFIC = ("xmit_pkts", "xmit_data", "rcv_pkts", "rcv_data")
-_NO_ERRORS = frozenset({
-    "port_select", "counter_select", "counter_select2", "reserved8",
-    "xmit_data", "rcv_data", "xmit_pkts", "rcv_pkts",
-})  # fmt: skip
-ERRORS = frozenset(
-    field.name
-    for layout in (PortCounters, PortRcvErrorDetails, PortXmitDiscardDetails)
-    for field in layout.LAYOUT
-    if field.name not in _NO_ERRORS
-)
-"""The counters that ``count`` adds to, by the names of `management.performance_attributes`."""
 NO_FAULTS_OF_LINKS = frozenset({"xmit_wait"})
-"""Of these, what an error-free link counts too."""
+"""Of `ERRORS`, what an error-free link counts too."""
 
 
 class ControlError(Exception):

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.runtime import messages
 from softhca.runtime.fabric_capture import LinkCapture
-from softhca.runtime.fabric_commands import ERRORS, ControlError, find_end, perform
+from softhca.runtime.fabric_commands import ControlError, find_end, perform
 from softhca.runtime.fabric_loop import FabricLoop
 
 if TYPE_CHECKING:
     from softhca.runtime.fabric_commands import Packets
 
-__all__ = ["ERRORS", "Connection", "ControlError", "ControlSocket", "ask", "control_name", "perform"]
+__all__ = ["Connection", "ControlError", "ControlSocket", "ask", "control_name", "perform"]
 
 LARGEST = 4096
 MOST_CONNECTIONS = 16

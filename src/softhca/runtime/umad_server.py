@@ -12,11 +12,10 @@ import os
 import socket
 import struct
 
+from softhca.fabric.umad_names import DEFAULT_NAME
 from softhca.fabric.umad_sessions import Session, UmadSessions
 from softhca.runtime.fabric_loop import FabricLoop
 
-DEFAULT_NAME = "sim"
-DEFAULT_PORT = 7070
 MOST_A_TURN = 64
 """Datagrams of one program that are taken before the others have their turn."""
 LARGEST = 2048
