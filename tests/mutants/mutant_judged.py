@@ -16,6 +16,7 @@ from mutant_fabric_agents import FABRIC_AGENTS
 from mutant_frames import FRAMES
 from mutant_gates import GATES
 from mutant_hardware import HARDWARE
+from mutant_meant import MEANT
 from mutant_planted import PLANTED
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
@@ -428,6 +429,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *GATES,
     *PLANTED,
     *BY_HAND,
+    *MEANT,
 )  # fmt: skip
 """Each with the tests that judge it."""
 
