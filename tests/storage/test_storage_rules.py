@@ -1,0 +1,329 @@
+"""Rules of block storage that only show at their edges: what counts against a limit, what an end leaves,
+whose an event is.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from storage_fakes import LIMIT, FakeHost, command, managing, scene, writing
+from storage_scene import Scene, granted
+
+from softhca.adapter.resources import Kind
+from softhca.driver.adapters import AdapterEvent
+from softhca.driver.connections import CM_REJECTED, CM_REPLIED, CmPath, CmQueuePair
+from softhca.queues.control_fields import EVENT_QP_FATAL
+from softhca.storage import IoUnit, MemoryDisk, StorageError, UnitConfig, scsi, srp
+from softhca.storage.block_device import MOST_ATTEMPTS, MOST_WAITING
+from softhca.storage.initiator import InitiatorSession
+from softhca.storage.initiator_channel import SPARE_MESSAGES, HostConfig, InitiatorChannel, Operation
+from softhca.storage.logical_unit import TO_DISK
+from softhca.storage.session import SEND, WRITE, TargetSession, Work
+from softhca.testing import Network
+
+
+@pytest.fixture
+def network():
+    with Network() as found:
+        yield found
+
+
+def tags(host: FakeHost) -> list[int]:
+    return [each.tag for each in host.run()]
+
+
+def channel_of(found: Scene, host: int = 0, name: bytes = b"i" * 16, **config) -> InitiatorChannel:
+    target = found.unit.config.target_port, found.unit.config.service
+    settings = HostConfig(connect_retries=1, **config)
+    device = found.hosts[host].open()
+    return granted(found, InitiatorChannel(device, 1, found.address(), target, name, 0, settings, 9))
+
+
+# a target's session
+
+
+def test_task_management_counts_against_the_limit() -> None:
+    _, (host,) = scene()
+    host.session.receive(writing(0, 1, 1))
+    host.collect()
+    host.session.receive(managing(srp.ABORT_TASK, 2, 1))  # waits for the write
+    for tag in range(3, LIMIT + 1):
+        host.session.receive(writing(0, 1, tag))
+    assert not host.session.ending
+    host.session.receive(writing(0, 1, LIMIT + 1))
+    assert host.session.ending
+
+
+def test_nothing_is_said_behind_the_end() -> None:
+    _, (host,) = scene()
+    host.session.receive(writing(0, 1, 1))
+    host.collect()
+    host.session.receive(managing(srp.ABORT_TASK, 2, 1))
+    host.session.end()
+    assert not host.session.has_work
+
+
+def test_a_logout_drops_what_was_not_posted() -> None:
+    _, (host,) = scene()
+    host.session.receive(writing(0, 1, 1))
+    assert host.session.has_work
+    host.session.receive(srp.Short(tag=2).encode())
+    assert not host.session.has_work
+
+
+def test_an_aborted_response_has_no_sense_data() -> None:
+    _, (one, other) = scene(hosts=2)
+    one.session.receive(writing(0, 1, 1))
+    one.collect()
+    one.session.receive(command(scsi.read_10(64, 1), 2, task_attribute=srp.ORDERED))  # beyond the disk
+    other.session.receive(managing(srp.LUN_RESET, 3))
+    while one.step():
+        pass
+    assert [(srp.Response.decode(each).status, len(each)) for each in one.said] == [
+        (scsi.TASK_ABORTED, srp.Response.LENGTH_BYTES)
+    ] * 2
+
+
+def test_what_an_initiator_aborts_is_not_answered_because_another_has_aborted_it_too() -> None:
+    _, (one, other) = scene(hosts=2)
+    one.session.receive(writing(0, 1, 1))
+    one.collect()
+    other.session.receive(managing(srp.LUN_RESET, 3))
+    one.session.receive(managing(srp.ABORT_TASK, 2, 1))
+    assert tags(one) == [2]
+    assert tags(other) == [3]
+
+
+# a unit
+
+
+def test_a_quota_is_told_as_a_full_disk(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Scene(network)
+
+    def full(offset: int, buffer: memoryview) -> None:
+        raise OSError(errno.EDQUOT, "no more")
+
+    monkeypatch.setattr(found.disk, "write_from", full)
+    with found.device() as device, pytest.raises(StorageError) as caught:
+        device.write(0, bytes(512))
+    assert caught.value.errno == errno.ENOSPC
+
+
+def login(found: Scene, tag: int, name: bytes, action: int = srp.MULTI_CHANNEL) -> bytes:
+    return srp.LoginRequest(
+        tag=tag, max_it_bytes=64, initiator_port=name, target_port=found.unit.config.target_port,
+        multi_channel_action=action,
+    ).encode()  # fmt: skip
+
+
+def test_a_login_that_finds_no_room_is_rejected_by_its_tag(network: Network) -> None:
+    found = Scene(network, max_channels=1)
+    cm = found.hosts[0].open().open_connections(1)
+    for tag in (76, 77):
+        end = CmQueuePair(tag, 1)
+        cm.connect(
+            found.unit.config.service, CmPath(found.units[0].gid), end, login(found, tag, bytes([tag]) * 16)
+        )
+        event = cm.receive(10)
+    assert event.kind == CM_REJECTED
+    reject = srp.LoginReject.decode(event.private_data)
+    assert (reject.reason, reject.tag) == (srp.REJ_CHANNEL_LIMIT, 77)
+
+
+def test_a_channel_that_has_failed_is_none_that_stands_beside(network: Network) -> None:
+    found = Scene(network)
+    cm = found.hosts[0].open().open_connections(1)
+    results = []
+    for tag in (1, 2):
+        end = CmQueuePair(70 + tag, 1)
+        cm.connect(found.unit.config.service, CmPath(found.units[0].gid), end, login(found, tag, b"i" * 16))
+        while (event := cm.receive(10)).kind != CM_REPLIED:
+            pass
+        results.append(srp.LoginResponse.decode(event.private_data).multi_channel_result)
+        for channel in found.unit.channels:
+            channel.failed = True
+    assert results == [srp.NO_CHANNEL, srp.NO_CHANNEL]
+
+
+def test_a_busy_channel_is_not_asked_whether_it_lives(network: Network) -> None:
+    found = Scene(network)
+    channel_of(found)
+    network.run()
+    (channel,) = found.unit.channels
+    channel._posted.append(Work(WRITE))
+    channel.probe()
+    assert len(channel._posted) == 1
+
+
+@pytest.mark.parametrize("dies", ["channel", "device"])
+def test_a_reset_is_answered_when_the_last_that_it_waits_for_is_gone(network: Network, dies: str) -> None:
+    """Whoever asked stands before the other one, and nothing else comes."""
+    found = Scene(network, hosts=2, unit_adapters=2)
+    asks = channel_of(found)
+    channel_of(found, 1, b"j" * 16)
+    network.run()
+    first, second = found.unit.channels
+    second.session.receive(writing(0, 1, 1))
+    while second.session.work() is not None:
+        pass  # as if it had been posted
+    asks.session._under_way.add(77)
+    asks.under_way[77] = operation = Operation(bytes(6), table=asks._free_tables.pop())
+    first.session.receive(managing(srp.LUN_RESET, 77))
+    assert not first.session.has_work
+    if dies == "channel":
+        second.failed = True
+        found.unit._settle()
+    else:
+        place = found.unit._attachments[0]
+        place.by_connection, gone = {}, place.by_connection
+        numbers = list(gone)
+        found.unit._attachments[1].by_connection[numbers[0]] = first
+        place.by_connection[numbers[1]] = second
+        alive = type("Dead", (), {"alive": False, "events": None})()
+        place.device, kept = alive, place.device
+        found.unit._serve(place)
+        place.device = kept
+    network.run(lambda: asks.turn() or asks.failed)
+    assert operation.finished is not None
+
+
+def test_a_unit_deregisters_its_memory(network: Network) -> None:
+    found = Scene(network)
+    with found.device() as device:
+        device.write(0, bytes(512))
+        engine = found.units[0].adapter
+        assert engine.resources.count(Kind.MR)
+        found.unit.close()
+        assert engine.resources.count(Kind.MR) == 0
+
+
+# a host's channel
+
+
+def test_the_last_send_of_a_channel_is_for_an_answer(network: Network) -> None:
+    channel = channel_of(Scene(network))
+    channel._sends = channel._room - 1
+    assert not channel.start(Operation(bytes(6)))
+    channel._sends -= 1
+    assert channel.start(Operation(bytes(6)))
+
+
+@pytest.mark.parametrize("asked", [SPARE_MESSAGES, SPARE_MESSAGES + 1])
+def test_questions_wait_for_an_answer_up_to_a_bound(network: Network, asked: int) -> None:
+    found = Scene(network)
+    channel = channel_of(found)
+    network.run()
+    channel._sends = channel._room  # nothing can be answered
+    question = srp.TargetRequest(type=srp.CRED_REQ, request_limit_delta=0, tag=1).encode()
+    (unit_end,) = found.unit.channels
+    for _ in range(asked):
+        unit_end.session._put(Work(SEND, message=question))
+    unit_end.turn()
+    for _ in range(asked):
+        network.run(lambda: not channel.idle or channel.failed)
+        channel.turn()
+    assert ("asks more" in channel.failed) is (asked > SPARE_MESSAGES)
+
+
+def test_who_waits_sees_an_event_of_the_adapter(network: Network) -> None:
+    found = Scene(network)
+    channel = channel_of(found)
+    network.run()
+    channel.turn()
+    assert channel.idle
+    found.hosts[0].adapter.set_link(1, False)
+    channel.device.events.dispatch()
+    assert not channel.idle
+
+
+def test_who_waits_sees_the_end(network: Network) -> None:
+    channel = channel_of(Scene(network))
+    network.run()
+    channel.turn()
+    assert channel.idle
+    channel.fail("by another thread")
+    assert not channel.idle
+
+
+def test_a_residual_that_is_not_said_to_be_one_is_none() -> None:
+    session = InitiatorSession(srp.LoginResponse(request_limit_delta=3, max_it_bytes=64, max_ti_bytes=64))
+    tag, _ = session.command(bytes(8), bytes(6))
+    message = srp.Response(tag=tag, request_limit_delta=1, in_over=1, in_residual=5).encode()
+    finished, _ = session.receive(message)
+    assert finished.residual == 0
+
+
+# a block device
+
+
+def test_a_range_of_less_than_nothing_is_none(network: Network) -> None:
+    with Scene(network).device() as device:
+        with pytest.raises(StorageError) as caught:
+            device.read(5, -1)
+        assert caught.value.errno == errno.EINVAL
+
+
+def test_a_command_that_must_go_again_goes_before_those_behind_it(network: Network) -> None:
+    found = Scene(network)
+    with found.device(config={"depth": 1}) as device:
+        network.run()
+        found.unit.channels[0].session.attentions[0] = scsi.UNIT_RESET
+        waits = [device.start_write(0, data * 512) for data in (b"a", b"b")]
+        for each in waits:
+            each()
+        assert found.disk.data[:512] == b"b" * 512
+
+
+def test_a_command_is_tried_on_so_many_channels(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Scene(network).device() as device:
+        honest = TargetSession._perform
+
+        def perform(self: TargetSession, task) -> None:
+            if task.plan is not None and task.plan.direction == TO_DISK:
+                self._log_out(srp.LOGOUT_NO_REASON)
+            else:
+                honest(self, task)
+
+        monkeypatch.setattr(TargetSession, "_perform", perform)
+        with pytest.raises(StorageError):
+            device.write(0, bytes(512))
+        assert device.failovers == MOST_ATTEMPTS
+
+
+def test_a_queue_pair_fails_for_its_own_channel_alone_and_wakes_who_waits(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Scene(network)
+    with found.device() as device:
+        channel, name = device._channel, found.hosts[0].name
+        woken: list[int] = []
+        monkeypatch.setattr(channel.device, "wake_waiters", lambda: woken.append(1))
+        device._on_adapter_event(AdapterEvent(name, EVENT_QP_FATAL, channel.qp.number + 1))
+        assert (channel.failed, woken) == ("", [])
+        device._on_adapter_event(AdapterEvent(name, EVENT_QP_FATAL, channel.qp.number))
+        assert (channel.failed, woken) == ("the queue pair has failed", [1])
+
+
+def test_a_unit_that_moves_less_at_a_time_is_not_what_it_was(network: Network) -> None:
+    found = Scene(network, hosts=2, unit_adapters=2)
+    found.unit.close()
+    disk = MemoryDisk(64)
+    for node, most in zip(found.units, (8192, 4096), strict=True):
+        unit = IoUnit([(node.open(), 1)], [disk], UnitConfig(guid=7, max_transfer_bytes=most))
+        network.tasks.append(unit.serve)
+    with found.device(found.route(0, 1, 0), found.route(1, 1, 1)) as device:
+        found.hosts[0].adapter.set_link(1, False)
+        with pytest.raises(StorageError, match="not what it was"):
+            device.write(0, bytes(512))
+
+
+def test_who_waits_for_a_place_hears_of_the_end(network: Network) -> None:
+    found = Scene(network)
+    with found.device(config={"connect_retries": 0, "connect_exponent": 8, "depth": 1}) as device:
+        for _ in range(MOST_WAITING + 1):
+            device.start_write(0, bytes(512))
+        found.unit.close()
+        with pytest.raises(StorageError) as caught:
+            device.start_write(0, bytes(512))
+        assert caught.value.errno == errno.EHOSTUNREACH
