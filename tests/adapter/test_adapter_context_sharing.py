@@ -185,3 +185,29 @@ def test_the_first_key_finds_a_region_whose_key_has_changed(hosts):
     one.import_pd(other)
     elsewhere = region(owner, other)
     assert refusal(one.import_mr, pd, elsewhere.handle) == errno.ENOENT
+
+
+def test_who_imports_a_domain_has_nothing_else_of_its_number(node, hosts):
+    owner, one, _, pd = hosts
+    one.import_pd(pd)
+    resources = node.adapter.resources
+    (importer,) = resources._importers[pd]
+    while resources.get(Kind.CQ, pd) is None:
+        owner.create_cq(4)
+    assert resources.find(Kind.PD, pd, importer).number == pd
+    with pytest.raises(OSError, match="there is no such CQ"):
+        resources.find(Kind.CQ, pd, importer)
+
+
+def test_the_heir_of_a_domain_is_who_has_something_in_it(node, hosts):
+    owner, one, two, pd = hosts
+    for each in (one, two):
+        each.import_pd(pd)
+    key = region(two, pd)
+    owner.close()
+    assert refusal(one.dealloc_pd, pd) == errno.EINVAL  # it is still an import
+    one.close()
+    assert not node.adapter.resources._importers
+    two.dereg_mr(key.handle)
+    two.dealloc_pd(pd)
+    assert domains(node) == 0

@@ -450,3 +450,41 @@ def test_a_region_counts_each_window_that_is_bound_to_it(world):
         world.table.deregister(world.region)
     world.windows.deallocate(windows[2])
     world.table.deregister(world.region)
+
+
+def test_an_atomic_through_a_window_fails_as_that_on_its_region(world):
+    window = world.window(1)
+    assert world.bind(window, access=REMOTE_ATOMIC, offset=4) == 0
+    va = window.va + -window.va % 8
+    for call in ((window.fetch_add, va, 1), (window.compare_swap, va, 0, 1)):
+        world.tpt.stopped = True
+        assert call[0](*call[1:]) == 0
+        assert window.fault == -errno.EAGAIN
+        world.tpt.stopped = False
+        call[0](*call[1:])
+        assert window.fault == 0
+
+
+def test_a_fast_region_without_room_for_its_pages_takes_no_slot(world):
+    live = world.table.sequence.live
+    with pytest.raises(OSError, match="entries") as caught:
+        world.windows.allocate_fast(3, PD, world.tpt.free_entries + 1, world.host.address_map)
+    assert caught.value.errno == errno.ENOMEM
+    assert world.table.sequence.live == live
+
+
+def test_a_fast_region_that_ends_under_way_is_counted(world):
+    fast = world.windows.allocate_fast(3, PD, 7, world.host.address_map)
+    runs = [(world.frames[0], 1)]
+    assert world.windows.register(3, PD, 1, 0, PAGE_BYTES, LOCAL_WRITE | REMOTE_WRITE, 0, runs) == 0
+    fast.begin_use(world)
+    world.windows.deallocate(fast)
+    assert world.windows.keys_withdrawn == 1
+
+
+def test_an_unbound_window_has_the_new_key(world):
+    window = world.window(1)
+    assert world.bind(window) == 0
+    key = window.key
+    assert world.bind(window, length=0) == 0
+    assert window.key == key & ~0xFF | (key + 1) & 0xFF
