@@ -105,11 +105,13 @@ def test_messages_that_come_late_cost_no_receives(connected: Callable[..., Pair]
     late = Late(account.slots, account.staged)
     late.sent, late.taken, late.retired = account.sent, account.taken, account.retired
     for turn in range(1, SMALL.slots):
+        free = len(server._endpoint._free)
         with client._link.guard:
             end.outgoing = late
             end.send(memoryview(b"late"))
             end.outgoing = account
         until(lambda: (server._link.poll(), incoming.late == turn)[1])  # noqa: B023
+        assert len(server._endpoint._free) == free + 1
     receiving = later(lambda: [server.recv() for _ in range(3 * SMALL.slots)])
     while not receiving.done():  # some are lost before what was taken is told
         client.send(b"fresh")
@@ -154,6 +156,12 @@ def test_a_connection_has_so_many_channels_and_their_numbers_come_again(
         client._link._next_channel = 5
         assert client._link.next_number() == 7
         del client._link.channels[5]
+    last = m.MOST_CHANNEL - 1
+    with server._link.guard:  # whose first channel, number 0, was closed
+        monkeypatch.setattr(server._link, "channels", {last: server._endpoint})
+        server._link._next_channel = last
+        assert server._link.next_number() == 2
+        monkeypatch.undo()
 
 
 def test_the_queue_pair_has_room_for_what_may_be_under_way(pair: Pair) -> None:
@@ -289,3 +297,41 @@ def test_a_large_message_that_finds_no_room_gives_its_window_back(pair: Pair, la
         assert server.recv() == b"x"
     assert server.recv() == bytes(5000)
     sending.result(LIMIT_S)
+
+
+def test_a_channel_that_is_closed_before_it_opens_sends_nothing_quickly(pair: Pair) -> None:
+    end = pair[0]._endpoint
+    for closed, quick in ((True, 0), (False, end.longest_copied)):
+        end.closed, end.quick = closed, 0
+        end.open_for_sending()
+        assert end.quick == quick
+
+
+def test_who_waits_for_room_sees_that_the_peer_has_closed(pair: Pair) -> None:
+    end = pair[0]._endpoint
+    end.outgoing.staged -= SMALL.slots
+    assert not end.writable
+    end.peer_closed = True
+    assert end.writable
+    end.peer_closed = False
+    end.outgoing.staged += SMALL.slots
+
+
+def test_messages_under_way_have_places_of_their_own(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = pair[0]._endpoint
+    places: list[int] = []
+    post = end.post
+    monkeypatch.setattr(end, "post", lambda request: (places.append(request.sges[0][0]), post(request)))
+    for _ in range(SMALL.slots):
+        pair[0].send(b"x")
+    assert len(set(places)) == SMALL.slots
+
+
+def test_a_question_is_answered_once(connected: Callable[..., Pair]) -> None:
+    end = connected(SMALL, acknowledged=False)[0]._endpoint
+    with end.link.guard:
+        end.on_control(Control(m.SYNC, 0, end.incoming.expected))
+        answer = end.next_credit()
+        assert answer is not None
+        assert answer.flags == m.ANSWER
+        assert end.next_credit() is None

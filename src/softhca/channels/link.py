@@ -200,7 +200,7 @@ class Link:
                 raise ChannelError(f"a connection has at most {MOST_CHANNELS} channels")
             number = self._next_channel
             while number in self.channels:
-                number = (number + 2) & m.MOST_CHANNEL
+                number = (number + 2) & m.MOST_CHANNEL or 2  # 0 is the connection's first, and no other's
             self._next_channel = (number + 2) & m.MOST_CHANNEL or 2
             return number
 
