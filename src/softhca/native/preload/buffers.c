@@ -50,20 +50,39 @@ static void *(*next_memalign)(size_t, size_t);
 static void (*next_free)(void *);
 static size_t (*next_usable)(void *);
 
-/* What is asked for while the next allocator is looked for: never given back. */
+/* What is asked for while the next allocator is looked for: never given back.  A block's size stands before it. */
 static unsigned char early[EARLY_BYTES] __attribute__((aligned(16)));
 static size_t early_used;
 static __thread int finding __attribute__((tls_model("initial-exec")));
 
-static void *early_block(size_t bytes)
+/* Zeroed, and aligned as memalign() does; NULL and ENOMEM where there is no room. */
+static void *early_block(size_t bytes, size_t alignment)
 {
-    size_t at = __atomic_fetch_add(&early_used, (bytes + 15) & ~(size_t)15, __ATOMIC_RELAXED);
-    return bytes <= EARLY_BYTES && at <= EARLY_BYTES - bytes ? early + at : NULL;
+    size_t used = __atomic_load_n(&early_used, __ATOMIC_RELAXED), step = 16, at;
+    while (step < alignment && step < EARLY_BYTES)
+        step *= 2;
+    do {
+        uintptr_t place = (uintptr_t)early + used + sizeof bytes;
+        at = (size_t)(((place + step - 1) & ~(uintptr_t)(step - 1)) - (uintptr_t)early);
+        if (step < alignment || bytes > EARLY_BYTES || at > EARLY_BYTES - bytes) {
+            errno = ENOMEM;
+            return NULL;
+        }
+    } while (!__atomic_compare_exchange_n(&early_used, &used, at + bytes, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    memcpy(early + at - sizeof bytes, &bytes, sizeof bytes);
+    return early + at;
 }
 
 static int is_early(const void *block)
 {
-    return (const unsigned char *)block >= early && (const unsigned char *)block < early + EARLY_BYTES;
+    return (const unsigned char *)block >= early && (const unsigned char *)block <= early + EARLY_BYTES;
+}
+
+static size_t early_room(const void *block)
+{
+    size_t bytes;
+    memcpy(&bytes, (const unsigned char *)block - sizeof bytes, sizeof bytes);
+    return bytes;
 }
 
 /* Whether the next allocator is known. */
@@ -373,14 +392,15 @@ static void *pooled(size_t bytes, size_t alignment)
 EXPORT void *malloc(size_t bytes)
 {
     void *block = pooled(bytes, 0);
-    return block ? block : found_next() ? next_malloc(bytes) : early_block(bytes);
+    return block ? block : found_next() ? next_malloc(bytes) : early_block(bytes, 0);
 }
 
 EXPORT void *calloc(size_t count, size_t each)
 {
     size_t bytes;
-    void *block = __builtin_mul_overflow(count, each, &bytes) ? NULL : pooled(bytes, 0);
-    return block ? block : found_next() ? next_calloc(count, each) : early_block(count * each);
+    int overflows = __builtin_mul_overflow(count, each, &bytes);
+    void *block = overflows ? NULL : pooled(bytes, 0);
+    return block ? block : found_next() ? next_calloc(count, each) : early_block(overflows ? SIZE_MAX : bytes, 0);
 }
 
 EXPORT void free(void *block)
@@ -395,12 +415,12 @@ EXPORT void *realloc(void *block, size_t bytes)
 {
     size_t held;
     void *other;
-    if (!found_next())
-        return early_block(bytes);
     if (is_early(block))
-        held = EARLY_BYTES - (size_t)((unsigned char *)block - early);
-    else if (block && is_pooled(block))
+        held = early_room(block);
+    else if (is_pooled(block))
         held = room(block);
+    else if (!found_next())
+        return early_block(bytes, 0); /* `block` is NULL: there are no others yet */
     else if (!__atomic_load_n(&pool.open, __ATOMIC_ACQUIRE) || bytes < LEAST || !next_usable
              || (held = block ? next_usable(block) : 0) >= LEAST)
         return next_realloc(block, bytes); /* what is large already grows best where it is */
@@ -421,7 +441,7 @@ EXPORT void *realloc(void *block, size_t bytes)
 EXPORT void *memalign(size_t alignment, size_t bytes)
 {
     void *block = alignment & (alignment - 1) ? NULL : pooled(bytes, alignment);
-    return block ? block : found_next() ? next_memalign(alignment, bytes) : NULL;
+    return block ? block : found_next() ? next_memalign(alignment, bytes) : early_block(bytes, alignment);
 }
 
 EXPORT void *aligned_alloc(size_t alignment, size_t bytes)
@@ -460,7 +480,9 @@ EXPORT void *pvalloc(size_t bytes)
 
 EXPORT size_t malloc_usable_size(void *block)
 {
-    if (!block || is_early(block))
+    if (!block)
         return 0;
+    if (is_early(block))
+        return early_room(block);
     return is_pooled(block) ? room(block) : found_next() && next_usable ? next_usable(block) : 0;
 }

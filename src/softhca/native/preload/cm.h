@@ -138,7 +138,7 @@ struct event {
 struct file {
     int descriptor, inner, other, token, dead, ended;
     _Atomic int users;
-    uint64_t inode;
+    uint64_t inode, other_inode;
     pid_t pid;
     struct file *next;
     struct event *first, **last;

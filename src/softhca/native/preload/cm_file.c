@@ -10,16 +10,30 @@ static _Atomic(struct file *) files[MOST_FILES];
 static struct file *unused; /* never freed: a thread may be about to use one that another one closes */
 static uint32_t open_files;
 static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
+/* This thread has the lock: descriptors that it closes come by cm_find(), too. */
+static __thread int has_lock __attribute__((tls_model("initial-exec")));
+
+static void lock(void)
+{
+    pthread_mutex_lock(&all);
+    has_lock = 1;
+}
+
+static void unlock(void)
+{
+    has_lock = 0;
+    pthread_mutex_unlock(&all);
+}
 
 void cm_lock(int *cancel_state)
 {
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel_state);
-    pthread_mutex_lock(&all);
+    lock();
 }
 
 void cm_unlock(int cancel_state)
 {
-    pthread_mutex_unlock(&all);
+    unlock();
     pthread_setcancelstate(cancel_state, NULL);
 }
 
@@ -27,12 +41,12 @@ void cm_unlock(int cancel_state)
 
 static void fork_prepare(void)
 {
-    pthread_mutex_lock(&all);
+    lock();
 }
 
 static void fork_parent(void)
 {
-    pthread_mutex_unlock(&all);
+    unlock();
 }
 
 static void fork_child(void)
@@ -48,7 +62,7 @@ static void fork_child(void)
     open_files = 0;
     identifiers_forget();
     devices_abandon();
-    pthread_mutex_unlock(&all);
+    unlock();
 }
 
 static void once_only(void)
@@ -67,6 +81,14 @@ static int inode_of(int descriptor, uint64_t *inode)
     return 0;
 }
 
+/* Where the program has closed all descriptors by their numbers these may be others' now. */
+static void close_own(int descriptor, uint64_t inode)
+{
+    uint64_t found;
+    if (!inode_of(descriptor, &found) && found == inode)
+        close(descriptor);
+}
+
 /* Free a file that was closed, unless somebody waits in it: as in the kernel, who waits for an event of it
    goes on waiting, and the file ends with the last of them.  The devices, where it was the last file. */
 static struct device *release(struct file *file)
@@ -81,23 +103,12 @@ static struct device *release(struct file *file)
             identifier_free(id);
     if (!file->dead && !--open_files)
         ended = devices_take();
-    close(file->inner);
-    close(file->other);
+    close_own(file->inner, file->inode);
+    close_own(file->other, file->other_inode);
     file->ended = 1;
     file->next = unused;
     unused = file;
     return ended;
-}
-
-/* A descriptor that was closed behind our back is another file's now. */
-static void forget(int descriptor)
-{
-    struct device *ended;
-    struct file *file = atomic_exchange(&files[descriptor], NULL);
-    if (!file)
-        return;
-    LOCKED(file->descriptor = -1; ended = release(file));
-    devices_free(ended);
 }
 
 struct file *file_of(int descriptor)
@@ -112,10 +123,23 @@ struct file *file_of(int descriptor)
     return NULL;
 }
 
+/* Take out a file whose descriptor was closed behind our back and is another file's now; the lock is held.  It
+   is looked at once more: another thread may have opened one under this number meanwhile.  The devices, where it
+   was the last file. */
+static struct device *forget(int descriptor)
+{
+    struct file *file = atomic_load(&files[descriptor]);
+    if (!file || file_of(descriptor) || !atomic_compare_exchange_strong(&files[descriptor], &file, NULL))
+        return NULL;
+    file->descriptor = -1;
+    return release(file);
+}
+
 struct file *cm_find(int descriptor)
 {
     int error = errno;
     struct file *file;
+    struct device *ended;
     if (descriptor < 0 || descriptor >= MOST_FILES)
         return NULL;
     file = atomic_load_explicit(&files[descriptor], memory_order_acquire);
@@ -123,14 +147,16 @@ struct file *cm_find(int descriptor)
     if (!file || (!file->dead && file->pid != getpid()))
         return NULL;
     file = file_of(descriptor);
-    if (!file)
-        forget(descriptor);
+    if (!file && !has_lock) { /* with the lock: who comes next does it */
+        LOCKED(ended = forget(descriptor));
+        devices_free(ended);
+    }
     errno = error;
     return file;
 }
 
-/* A file of these three descriptors; the lock is held. */
-static struct file *new_file(int descriptor, int inner, int other, uint64_t inode)
+/* A file of these three descriptors, which is found from now on; the lock is held. */
+static struct file *new_file(const int ends[2], int inner, const uint64_t inodes[2])
 {
     struct file *file = unused;
     if (file)
@@ -139,15 +165,17 @@ static struct file *new_file(int descriptor, int inner, int other, uint64_t inod
         file = calloc(1, sizeof *file);
     if (!file)
         return NULL;
-    file->descriptor = descriptor; /* `users` stays: a thread may be finding out that it came too late */
+    file->descriptor = ends[0]; /* `users` stays: a thread may be finding out that it came too late */
     file->inner = inner;
-    file->other = other;
+    file->other = ends[1];
     file->token = file->dead = file->ended = 0;
-    file->inode = inode;
+    file->inode = inodes[0];
+    file->other_inode = inodes[1];
     file->pid = getpid();
     file->first = NULL;
     file->last = &file->first;
     open_files++;
+    atomic_store_explicit(&files[ends[0]], file, memory_order_release);
     return file;
 }
 
@@ -155,17 +183,18 @@ int cm_open(int flags)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct file *file = NULL;
-    uint64_t inode;
+    struct device *ended = NULL;
+    uint64_t inodes[2];
     int ends[2], inner = -1, error = EMFILE;
     pthread_once(&once, once_only);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, ends))
         return -1;
-    if (ends[0] < MOST_FILES && !inode_of(ends[0], &inode))
+    if (ends[0] < MOST_FILES && !inode_of(ends[0], &inodes[0]) && !inode_of(ends[1], &inodes[1]))
         inner = fcntl(ends[0], F_DUPFD_CLOEXEC, 0);
     if (inner >= 0) {
         error = ENOMEM;
-        forget(ends[0]);
-        LOCKED(file = new_file(ends[0], inner, ends[1], inode));
+        LOCKED(ended = forget(ends[0]); file = new_file(ends, inner, inodes));
+        devices_free(ended);
     }
     if (!file) {
         close(ends[0]), close(ends[1]);
@@ -176,7 +205,6 @@ int cm_open(int flags)
     }
     if (!(flags & O_CLOEXEC))
         fcntl(ends[0], F_SETFD, 0);
-    atomic_store_explicit(&files[ends[0]], file, memory_order_release);
     return ends[0];
 }
 
