@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -202,6 +203,45 @@ def test_hostile_bytes_have_one_answer_and_connections_are_bounded(
         again.send(b'{"do": "counters"}')
         server.turn(0)
         assert "counters" in json.loads(again.recv(1 << 16))
+
+
+def test_answers_that_find_no_room_are_sent_when_there_is_some(
+    served: tuple[FabricLoop, ControlSocket],
+) -> None:
+    server, control = served
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(control_name(NAME))
+        client.setblocking(False)
+        server.turn(0)
+        asked, told = 0, []
+        with contextlib.suppress(BlockingIOError):
+            while True:  # until the server, whose answers are not taken, takes no more requests
+                client.send(json.dumps({"do": "fail", "link": f"nobody-{asked}[1]"}).encode())
+                asked += 1
+                server.turn(0)
+        assert [len(waiting) for waiting in control._waiting.values()] == [1]
+        server.turn(0)
+        while len(told) < asked:
+            told.append(json.loads(client.recv(1 << 16)))
+            server.turn(0)
+        assert [f"nobody-{number}[1]" in each["error"] for number, each in enumerate(told)] == [True] * asked
+        assert control._waiting == {}
+        client.send(b'{"do": "counters"}')
+        server.turn(0)
+        assert "counters" in json.loads(client.recv(1 << 16))
+
+
+def test_who_goes_while_an_answer_waits_leaves_nothing(served: tuple[FabricLoop, ControlSocket]) -> None:
+    server, control = served
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(control_name(NAME))
+        client.setblocking(False)
+        server.turn(0)
+        while not control._waiting:
+            client.send(b"{")
+            server.turn(0)
+    server.turn(0)
+    assert (control._waiting, control._connections) == ({}, set())
 
 
 # adapters' packets

@@ -9,10 +9,10 @@ adapters send over these links go there, until so many are written, the client s
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from softhca.runtime import messages
@@ -44,6 +44,7 @@ class ControlSocket:
         self._packets = packets
         self._connections: set[socket.socket] = set()
         self._captures: dict[socket.socket, LinkCapture] = {}
+        self._waiting: dict[socket.socket, deque[bytes]] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._listener.bind(control_name(name))
@@ -65,20 +66,41 @@ class ControlSocket:
             made.close()
             return
         self._connections.add(made)
-        self._loop.watch(made.fileno(), lambda: self._take(made))
+        self._loop.watch(made.fileno(), lambda: self._take(made), lambda: self._send_waiting(made))
 
     def _take(self, made: socket.socket) -> None:
         try:
             received = messages.receive_packet(made, wait=False)
-            if received is not None:
-                data, descriptors = received
-                made.send(json.dumps(self._reply(made, data, descriptors)).encode(), socket.MSG_NOSIGNAL)
-                return
         except BlockingIOError:
             return
         except OSError:
-            pass
-        self._drop(made)
+            received = None
+        if received is None:
+            self._drop(made)
+            return
+        data, descriptors = received
+        self._tell(made, self._reply(made, data, descriptors))
+
+    def _tell(self, made: socket.socket, answer: dict[str, Any]) -> None:
+        """Send an answer, behind those that wait for room.  Nothing more is asked by who does not take
+        answers: the end of its capture is all that can come to wait beside one answer."""
+        self._waiting.setdefault(made, deque()).append(json.dumps(answer).encode())
+        self._send_waiting(made)
+
+    def _send_waiting(self, made: socket.socket) -> None:
+        waiting = self._waiting.get(made)
+        while waiting:
+            try:
+                made.send(waiting[0], socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                break
+            except OSError:
+                self._drop(made)
+                return
+            waiting.popleft()
+        if not waiting:
+            self._waiting.pop(made, None)
+        self._loop.want(made.fileno(), reads=not waiting, writes=bool(waiting))
 
     def _reply(self, made: socket.socket, data: bytes, descriptors: list[int]) -> dict[str, Any]:
         try:
@@ -128,8 +150,7 @@ class ControlSocket:
         for made, capture in list(self._captures.items()):
             if capture.is_complete:
                 del self._captures[made]
-                with contextlib.suppress(OSError):
-                    made.send(json.dumps(capture.close()).encode(), socket.MSG_NOSIGNAL)
+                self._tell(made, capture.close())
 
     def _drop(self, made: socket.socket) -> None:
         capture = self._captures.pop(made, None)
@@ -137,6 +158,7 @@ class ControlSocket:
             capture.close()
         self._loop.forget(made.fileno())
         self._connections.discard(made)
+        self._waiting.pop(made, None)
         made.close()
 
     def close(self) -> None:
