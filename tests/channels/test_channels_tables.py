@@ -1,0 +1,135 @@
+"""The tables of a connection, one by one: named buffers and who uses them, windows, registered memory."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy
+import pytest
+
+from softhca.channels import Channel, ChannelAccessError, ChannelError, windows
+from softhca.channels import messages as m
+from softhca.channels.link import Link
+from softhca.channels.messages import Control
+from softhca.channels.named import Grant, NamedBuffers, Rights, SharedBuffer
+from softhca.channels.windows import Windows
+from softhca.verbs.pyverbs_error import PyverbsRDMAError
+
+Pair = tuple[Channel, Channel]
+
+
+@pytest.fixture
+def said() -> list[Control]:
+    return []
+
+
+@pytest.fixture
+def named(said: list[Control]) -> NamedBuffers:
+    """The tables of a link that keeps what is said."""
+    return NamedBuffers(cast(Link, SimpleNamespace(send_control=said.append)))
+
+
+def buffer(name: str) -> SharedBuffer:
+    mr = SimpleNamespace(buf=4096, length=64, rkey=1)
+    return SharedBuffer(None, name, Rights.READ, cast(Any, mr))
+
+
+def shared(number: int, name: str) -> Control:
+    return Control(m.SHARE, number=number, address=4096, length=64, key=1, flags=m.READ, name=name)
+
+
+def test_a_buffer_that_lives_is_not_let_go(named: NamedBuffers) -> None:
+    box = buffer("box")
+    named.announce(box)
+    with pytest.raises(m.ProtocolError, match="not revoked"):
+        named.on_control(Control(m.UNSHARED, number=box.identity))
+    assert not box.released
+
+
+def test_a_name_is_free_when_the_peer_has_let_its_buffer_go(named: NamedBuffers) -> None:
+    box = buffer("box")
+    named.announce(box)
+    assert named.revoke(box)
+    with pytest.raises(ChannelError, match="shared already"):
+        named.announce(buffer("box"))
+    named.on_control(Control(m.UNSHARED, number=box.identity))
+    assert box.released
+
+
+def test_a_peers_buffer_is_let_go_when_its_last_operation_has_ended(
+    named: NamedBuffers, said: list[Control]
+) -> None:
+    for number, name in ((1, "idle"), (2, "busy")):
+        named.on_control(shared(number, name))
+    busy = named.peers["busy"]
+    busy.users = 2
+    for number in (1, 2):
+        named.on_control(Control(m.UNSHARE, number=number))
+    told = [[each.number for each in said]]
+    for _ in range(2):
+        named.leave(busy)
+        told.append([each.number for each in said])
+    assert told == [[1], [1], [1, 2]]
+    assert {each.kind for each in said} == {m.UNSHARED}
+
+
+def test_an_atomic_is_at_an_address_that_is_a_multiple_of_eight() -> None:
+    grant = Grant(1, "box", 4100, 64, 1, Rights.ATOMIC)
+    assert grant.place(4, 8, Rights.ATOMIC, aligned=True) == 4104
+    with pytest.raises(ChannelAccessError, match="multiple of 8"):
+        grant.place(8, 8, Rights.ATOMIC, aligned=True)
+
+
+def test_a_window_has_another_key_each_time_and_forgets_its_memory(pair: Pair) -> None:
+    link = pair[0]._link
+    lease, window = link.memory.scratch(8), link.windows.take()
+    assert window is not None
+    keys = []
+    for _ in range(3):
+        window.bind(lease)
+        keys.append(window.rkey)
+    assert len(set(keys)) == 3
+    link.windows.give_back(window)
+    assert window.lease is None
+    lease.release()
+
+
+def test_a_window_that_could_not_be_made_is_none_of_those_that_may_be(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(pd: object) -> None:
+        raise PyverbsRDMAError("no more", 12)
+
+    monkeypatch.setattr(windows, "Window", refused)
+    table = Windows(pair[0]._link.pd)
+    for _ in range(windows.MOST_WINDOWS + 1):
+        with pytest.raises(PyverbsRDMAError):
+            table.take()
+    assert table.free
+
+
+def test_memory_of_ones_own_is_registered_once(pair: Pair) -> None:
+    memory = pair[0]._link.memory
+    before = memory.registrations
+    for _ in range(4):
+        memory.scratch(8).release()
+    assert memory.registrations <= before + 1
+
+
+def test_an_array_is_known_by_itself_and_kept_while_it_is_used(pair: Pair) -> None:
+    memory = pair[0]._link.memory
+    one, other = numpy.zeros(10_000, numpy.uint8), numpy.zeros(20_000, numpy.uint8)
+    before = memory.registrations
+    first, second = (memory.lease(one, memoryview(one)) for _ in range(2))
+    (entry,) = memory._cache.values()
+    assert (memory.registrations, entry.users) == (before + 1, 2)
+    first.release()
+    entry.owner = cast(Any, lambda: None)  # the array is gone; an operation goes on
+    third = memory.lease(other, memoryview(other))
+    assert entry in memory._cache.values()
+    second.release()
+    again = memory.lease(one, memoryview(one))  # what is at its address now
+    assert memory.registrations == before + 3
+    for each in (third, again):
+        each.release()
