@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from softhca.adapter.device_memory import MAX_PASSED_BYTES
+from softhca.adapter.device_memory import MAX_PASSED_BYTES, imported
 from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
 from softhca.memory.bits import PAGE_BYTES
@@ -156,3 +156,15 @@ def test_what_a_host_has_mapped_beside_its_own_memory_is_bounded_all_together(no
 def test_slots_that_are_taken_are_refused(host, memfd):
     attach_passed(host, memfd(PAGE_BYTES), 1, 1 << 18)
     assert refusal(attach_passed, host, memfd(PAGE_BYTES), 1, 1 << 18) == errno.EBUSY
+
+
+def test_device_memory_is_imported_by_who_has_imported_its_context(node, host):
+    memory, other = host.alloc_dm(8), node.open()
+    owner, stranger = sorted(node.adapter.hosts)
+    (resource,) = [each for each in node.adapter.resources.owned(owner) if each.kind is Kind.DM]
+    with pytest.raises(OSError, match="no imported context") as caught:
+        imported(node.adapter, stranger, resource.number)
+    assert caught.value.errno == errno.ENOENT
+    other.import_context(host.command_descriptor())
+    assert imported(node.adapter, stranger, resource.number) is resource.element
+    memory.free()

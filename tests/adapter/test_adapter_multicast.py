@@ -1,10 +1,13 @@
 """Multicast of datagrams (IBTA vol. 1, 10.5): copies for every queue pair of a group, on several adapters."""
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 from native_network import NativeNetwork
 
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.multicast import MulticastGroups
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.testing.addressing import gid
@@ -196,3 +199,15 @@ def test_a_queue_pair_is_not_attached_where_the_link_cannot_join(subnet):
     assert not end.node.adapter.groups.heard(subnet.group)
     with pytest.raises(DriverError):
         end.device.detach_mcast(qp.number, subnet.group, subnet.lid)
+
+
+def test_the_port_by_which_a_queue_pair_has_joined_leaves():
+    """Whatever port it has meanwhile."""
+    flow = SimpleNamespace(port_number=1, multicasts=True)
+    queue_pair, told = SimpleNamespace(number=7, flow=flow), []
+    groups = MulticastGroups(AdapterConfig(gids=(gid(1),)))
+    groups.leave = lambda port, group: told.append((port, group))
+    groups.attach(V4_GROUP, queue_pair)
+    flow.port_number = 2
+    groups.forget(queue_pair)
+    assert told == [(1, V4_GROUP)]

@@ -4,10 +4,11 @@ import errno
 
 import pytest
 
+from softhca.adapter.xrc_domains import XrcDomains
 from softhca.driver import services
 from softhca.driver.errors import DriverError
 from softhca.queues import wqe
-from softhca.queues.control_fields import QPT_XRC_RECV, QPT_XRC_SEND
+from softhca.queues.control_fields import QPT_XRC_RECV, QPT_XRC_SEND, XRCD_CREATE, XRCD_EXCLUSIVE
 from softhca.queues.layout import (
     WC_REM_ACCESS_ERR,
     WC_REM_INV_REQ_ERR,
@@ -386,3 +387,12 @@ def test_answers_for_a_target_are_dropped(scene):
     assert scene.statuses() == [WC_RETRY_EXC_ERR]
     assert len(scene.queues[0].end.poll(1)) == 1
     assert scene.left.node.adapter.queue_pairs[wrong.number].counters.drops_unexpected_response == 2
+
+
+def test_who_wants_a_file_s_domain_alone_has_none_that_is_there():
+    domains, key = XrcDomains(), (1, 2)
+    domain = domains.open(key, XRCD_CREATE)
+    for flags in (XRCD_EXCLUSIVE, XRCD_CREATE | XRCD_EXCLUSIVE):
+        with pytest.raises(OSError, match="O_EXCL"):
+            domains.open(key, flags)
+    assert domains.open(key, 0) is domain

@@ -2,13 +2,16 @@
 
 import pytest
 
+from softhca.adapter.remote_keys import outstanding
 from softhca.queues import cqe, wqe
 from softhca.queues.layout import ATOMIC_WRITE, FENCE, SIGNALED
 from softhca.queues.ring import RingProducer
 from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.testing.transport_node import MAX_SGE, PD, End
-from softhca.transport.states import RESET
+from softhca.transport.environment import AddressHandle
+from softhca.transport.states import RESET, UC, UD
 from softhca.wire import opcodes as op
+from softhca.wire.route import ROCE_V4, Route
 
 SEQUENCE, INVALID = 0x60, 0x61
 
@@ -167,3 +170,55 @@ def test_a_key_that_cannot_be_withdrawn_ends_no_answer_that_is_owed(pair):
     settle(p)
     assert [c.status for c in p.right.received()] == [cqe.WC_REM_INV_REQ_ERR]
     assert [row["psn"] for row in p.decoded("ba")] == [0, 1]
+
+
+def test_a_write_goes_on_with_the_rights_that_its_key_had_at_first(pair):
+    """Of an unreliable connection, where each packet asks for itself; a region that changes may have other
+    bytes under the same key."""
+    p = pair(service=UC, pmtu=256)
+    target = p.right.region(512)
+    p.forge(op.UC_RDMA_WRITE_FIRST, 0, b"a" * 256, va=target.va, rkey=target.key, length=512)
+    p.b.regions.reregister(target.region, access=target.region.access & ~8)
+    p.forge(op.UC_RDMA_WRITE_LAST, 1, b"b" * 256)
+    assert target.data == b"a" * 256 + bytes(256)
+    assert p.right.qp.counters.drops_protection == 1
+
+
+def test_what_a_window_has_given_up_is_not_given_back_by_a_burst_of_before(pair):
+    p = pair(service=UC)
+    window = p.left.qp.flow.window
+    p.left.post(wqe.RDMA_WRITE, inline=b"x", remote=p.right.region(8))
+    p.step()
+    assert window.in_flight_bytes
+    window.on_stall()
+    window.charge(1000)  # another queue pair's
+    p.run()
+    assert window.in_flight_bytes == 1000
+
+
+def test_the_header_of_a_datagram_has_its_own_traffic_class(pair):
+    p = pair(service=UD)
+    target = p.right.region(128)
+    for place, traffic_class in ((0, 0x20), (64, 0x40)):
+        p.right.post_receive([target.sge(place, 64)])
+        p.arrival.traffic_class = traffic_class
+        p.forge(op.UD_SEND_ONLY, 0)
+        assert target.data[place + 21] == traffic_class
+
+
+def test_an_address_handle_is_for_queue_pairs_of_its_port(pair):
+    p = pair(service=UD)
+    route = Route(ROCE_V4, p.a.gid, p.b.gid, port_number=2)
+    p.a.handles[3] = AddressHandle(3, PD, route, p.a.window_for(route))
+    p.left.post(wqe.SEND, inline=b"x", ah=3, qpn=p.right.number, qkey=0x1234)
+    p.run()
+    assert [c.status for c in p.left.sent()] == [cqe.WC_LOC_QP_OP_ERR]
+
+
+def test_keys_in_use_are_those_that_are_what_they_were(pair):
+    p = pair(rd_atomic=1)
+    target = p.right.region(64)
+    p.forge(op.RC_RDMA_READ_REQUEST, 0, va=target.va, rkey=target.key, length=8)
+    assert outstanding(p.right.qp) == [None, target.key]
+    p.b.regions.reregister(target.region, access=target.region.access & ~8)
+    assert outstanding(p.right.qp) == [None, None]
