@@ -7,25 +7,29 @@ from softhca.hardware.quick_simulator import quick_simulator
 
 
 class Bench:
-    """``run(script)`` begins with a reset (memories too) and ends with the script."""
+    """``run(script)`` begins with a reset (memories too) and ends with the script.
+
+    The gates are made when the first script runs, not where a file of tests that has a bench is read: each
+    worker reads all files, and runs the tests of few.
+    """
 
     def __init__(self, block):
         self.block = block
-        self.simulator = quick_simulator(block)
-        self.simulator.add_clock(CLOCK_NS * 1e-9)
+        self._simulator = None
         self._script = None
-        self.simulator.add_testbench(self._process)
-        self._used = False
 
     async def _process(self, ctx):
         await self._script(ctx)
 
     def run(self, script):
         self._script = script
-        if self._used:
-            self.simulator.reset()
-        self._used = True
-        self.simulator.run()
+        if self._simulator is None:
+            self._simulator = quick_simulator(self.block)
+            self._simulator.add_clock(CLOCK_NS * 1e-9)
+            self._simulator.add_testbench(self._process)
+        else:
+            self._simulator.reset()
+        self._simulator.run()
 
 
 async def strobe(ctx, register, data):
