@@ -193,15 +193,15 @@ ONCE = (
 FILES = tuple(sorted(name for group in ONCE for name in group.files))
 
 LONG = (
-    "mutants/test_mutants_tool.py",
-    "hardware/test_hardware_messages.py",
     "hardware/test_hardware_verilog.py",
+    "hardware/test_hardware_messages.py",
     "cli/test_cli_end_to_end.py",
+    "mutants/test_mutants_tool.py",
     "interop/test_interop_matrix.py",
     "pyverbs_suites/test_pyverbs_suites.py",
-    "verbs/suite/test_suite_rdma.py",
-    "verbs/test_verbs_stress.py",
     "chaos/test_chaos_sample.py",
+    "verbs/test_verbs_stress.py",
+    "verbs/suite/test_suite_rdma.py",
     "runtime/test_runtime_open_fails.py",
     "fuzz/test_fuzz_targets.py",
     "docs/test_docs_blocks.py",
