@@ -16,7 +16,7 @@ pytest.importorskip("yaml", reason="PyYAML: pip install 'softhca[fabric]'")
 
 from machine_speed import limit_s
 from softhca.cli.errors import UsageError
-from softhca.cli.fabric_serve import _gid
+from softhca.cli.fabric_serving import _gid
 from softhca.cli.main import main
 from softhca.cli.run_fabric import plan
 from softhca.wire.packet import decode
