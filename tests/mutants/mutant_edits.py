@@ -9,8 +9,8 @@ from pathlib import Path
 
 FOREIGN = re.compile(r"^(?:[ab]/)?(?:.*?src/)?softhca/|^[ab]/(?=[a-z]+/)")
 JUDGES = "simulation/"
-SUFFIXES = (".py", ".asm", ".inc")
-"""Modules, and microcode, which is assembled where it is loaded."""
+SUFFIXES = (".py", ".asm", ".inc", ".c")
+"""Modules, microcode, which is assembled where it is loaded, and C that tests compile."""
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 

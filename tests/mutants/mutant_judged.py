@@ -17,6 +17,7 @@ from mutant_frames import FRAMES
 from mutant_gates import GATES
 from mutant_hardware import HARDWARE
 from mutant_meant import MEANT
+from mutant_native import NATIVE
 from mutant_planted import PLANTED
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
@@ -427,6 +428,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *STORAGE,
     *HARDWARE,
     *GATES,
+    *NATIVE,
     *PLANTED,
     *BY_HAND,
     *MEANT,

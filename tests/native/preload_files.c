@@ -267,6 +267,25 @@ static void lengths(void)
     CHECK(cm_write(file, one, &command, sizeof command) == -1 && errno == EBADF);
 }
 
+/* A file ends with the last who waits in it, once; who finds out late that it was closed ends nothing. */
+static void waited_in(void)
+{
+    int one = cm_open(O_NONBLOCK), inner, before;
+    struct file *file = cm_find(one);
+    inner = file->inner;
+    CHECK(use(file, one));
+    CHECK(!closes(one) && !file->ended && is_open_at_all(inner) && open_files == 1);
+    CHECK(!use(file, one) && !file->ended);
+    unuse(file);
+    CHECK(file->ended && !is_open_at_all(inner) && open_files == 0 && taken == 1);
+    CHECK(!use(file, one) && open_files == 0 && taken == 1);
+    errno = before = ENOTTY;
+    CHECK(!cm_find(one) && errno == before); /* a look changes no errno */
+    displace();
+    errno = before;
+    CHECK(!cm_find(number) && errno == before && !files[number]);
+}
+
 /* The child of a fork has the descriptors and nothing behind them; its parent keeps all. */
 static void forked(void)
 {
@@ -296,6 +315,7 @@ int main(int argc, char **argv)
         {"opened-meanwhile", opened_meanwhile}, {"number-is-its-own", number_is_its_own},
         {"numbers-are-others", numbers_are_others}, {"all-is-closed", all_is_closed},
         {"events", events_in_order}, {"requests", requests_move}, {"lengths", lengths}, {"forks", forked},
+        {"waits", waited_in},
     };
     for (size_t at = 0; argc == 2 && at < sizeof cases / sizeof *cases; at++)
         if (!strcmp(argv[1], cases[at].name)) {

@@ -1,4 +1,5 @@
-"""Parts of the preloaded object alone: its files of the rdma_cm device, and its allocator's first moments."""
+"""Parts of the preloaded object alone: files, identifiers and listeners of its rdma_cm device, and its
+allocator's first moments."""
 
 import re
 import subprocess
@@ -11,7 +12,11 @@ from softhca.native import build
 from softhca.queues.header import header
 
 HERE = Path(__file__).parent
-CASES = re.findall(r'\{"([a-z-]+)", \w+\}', (HERE / "preload_files.c").read_text())
+
+
+def cases(name: str) -> list[str]:
+    """What a program of these tests tries."""
+    return re.findall(r'\{"([a-z-]+)", \w+\}', (HERE / f"{name}.c").read_text())
 
 
 def compiled(folder: Path, name: str) -> Path:
@@ -33,9 +38,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("preload"), "preload_files")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", cases("preload_files"))
 def test_files(files: Path, case: str) -> None:
     done = subprocess.run([str(files), case], capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def identifiers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("preload"), "preload_identifiers")
+
+
+@pytest.mark.parametrize("case", cases("preload_identifiers"))
+def test_identifiers(identifiers: Path, case: str) -> None:
+    done = subprocess.run([str(identifiers), case], capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 
