@@ -1,4 +1,4 @@
-"""Bugs of the object that programs in C preload: its files of the rdma_cm device, and early memory."""
+"""Bugs of what programs in C preload (rdma_cm, early memory), and of a served fabric's answers."""
 
 # ruff: noqa: E501 - texts of the source stand here as they are
 
@@ -8,6 +8,9 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 FILES = "native/preload/cm_file.c"
+IDENTIFIERS = "native/preload/cm_identifiers.c"
+ADDRESSES = "native/preload/cm_addresses.c"
+LISTEN = "native/preload/cm_listen.c"
 BUFFERS = "native/preload/buffers.c"
 CONTROL = "runtime/fabric_control.py"
 PRELOAD = "native/test_native_preload.py"
@@ -40,6 +43,28 @@ NATIVE: tuple[tuple[Mutant, str], ...] = (
        "who waits for events before a close reads a closed descriptor"), PRELOAD),
     (m("native-file-ends-twice", FILES, "file->descriptor >= 0 || file->ended || atomic_load", "file->descriptor >= 0 || atomic_load",
        "a file that two finish is in the list of unused ones twice"), PRELOAD),
+    (m("native-listeners-share-a-port-number", IDENTIFIERS, "if (one->reuse && other->reuse && !listens && !other->listens)", "if (one->reuse && other->reuse && !listens)",
+       "who reuses addresses binds to one that somebody listens at"), PRELOAD),
+    (m("native-refused-bind-keeps-its-address", IDENTIFIERS, "    if (error) {\n        memset(&id->source, 0, sizeof id->source);\n        return error;\n    }\n", "    if (error)\n        return error;\n",
+       "an identifier that was refused says that it has the address"), PRELOAD),
+    (m("native-untaken-request-is-known", IDENTIFIERS, "!table[handle] || table[handle]->request)", "!table[handle])",
+       "a program guesses the number of a connection that it has not been told of"), PRELOAD),
+    (m("native-last-identifier-is-not-found", IDENTIFIERS, "return *handle < capacity ? table[(*handle)++] : NULL;", "return *handle + 1 < capacity ? table[(*handle)++] : NULL;",
+       "the last of a full table keeps its file's memory and its port number"), PRELOAD),
+    (m("native-addresses-meet-across-spaces", IDENTIFIERS, "other->bound && one->space == other->space && other", "other->bound && other",
+       "TCP and UDP numbers exclude each other"), PRELOAD),
+    (m("native-port-in-host-order", ADDRESSES, ".sin6_port = htons(ip->port)", ".sin6_port = ip->port",
+       "an IPv6 address is told with its port's bytes swapped"), PRELOAD),
+    (m("native-address-by-one-byte", ADDRESSES, "bytes >= sizeof *six", "bytes + 1 >= sizeof *six",
+       "an address that is a byte short is taken"), PRELOAD),
+    (m("native-listener-shared-with-its-equal", LISTEN, "            if (!apart(id, other))", "            if (apart(id, other))",
+       "requests go to the first of two that nothing tells apart"), PRELOAD),
+    (m("native-listener-shared-across-spaces", LISTEN, "|| other->space != id->space", "",
+       "a datagram service listens with the number of a connection's"), PRELOAD),
+    (m("native-shared-listener-ends-early", LISTEN, "        if (!other)\n            cm_end", "        if (count)\n            cm_end",
+       "who stops listening ends the listener of who shares it"), PRELOAD),
+    (m("native-failed-listen-keeps-its-port", LISTEN, "    if (error)\n        id->listens = 0;\n    else", "    if (!error)",
+       "an address whose listen failed counts as one that is listened at"), PRELOAD),
     (m("native-early-realloc-reads-on", BUFFERS, "        held = early_room(block);\n    else if", "        held = EARLY_BYTES - (size_t)((unsigned char *)block - early);\n    else if",
        "early memory that grows brings what stands behind it"), PRELOAD),
     (m("native-early-memory-not-aligned", BUFFERS, "next_memalign(alignment, bytes) : early_block(bytes, alignment);", "next_memalign(alignment, bytes) : NULL;",

@@ -251,7 +251,8 @@ static void lengths(void)
     struct {
         struct ucma_header header;
         uint64_t response;
-    } __attribute__((packed)) command = {{.command = UCMA_GET_EVENT, .in = 8, .out = sizeof event}, (uintptr_t)&event};
+    } __attribute__((packed)) command = {
+        {.command = UCMA_GET_EVENT, .in = 8, .out = sizeof event}, (uintptr_t)&event};
     CHECK(cm_write(file, one, &command, sizeof command.header - 1) == -1 && errno == EINVAL);
     CHECK(cm_write(file, one, &command, sizeof command - 1) == -1 && errno == EINVAL);
     command.header.in = 7;

@@ -143,20 +143,20 @@ static void addresses(void)
 
 static void numbers(void)
 {
-    struct identifier *ids[130], *found;
+    struct identifier *ids[192], *found;
     uint32_t handle = 0;
-    for (uint32_t at = 0; at < 130; at++) {
+    for (uint32_t at = 0; at < 192; at++) {
         ids[at] = new_one(one, SPACE_TCP);
         CHECK(ids[at]->handle == at);
     }
     CHECK(!identifier_find(one, 129, &found) && found == ids[129]);
-    CHECK(identifier_find(two, 129, &found) == EINVAL && identifier_find(one, 130, &found) == ENOENT);
+    CHECK(identifier_find(two, 129, &found) == EINVAL && identifier_find(one, 191, &found) == 0);
     CHECK(identifier_find(one, 192, &found) == ENOENT && identifier_find(one, UINT32_MAX, &found) == ENOENT);
     ids[5]->port = &ports[1], ids[5]->number = 77;
     identifier_free(ids[7]), identifier_free(ids[5]);
     CHECK(ends == 1 && ended[0] == 77 && moved == 2 && identifier_find(one, 5, &found) == ENOENT);
     CHECK(new_one(one, SPACE_TCP)->handle == 5 && new_one(two, SPACE_TCP)->handle == 7);
-    for (uint32_t at = 0; at < 130; at++)
+    for (uint32_t at = 0; at < 192; at++)
         CHECK(identifier_next(&handle)->handle == at);
     CHECK(!identifier_next(&handle));
     ids[0]->request = calloc(1, sizeof *ids[0]->request); /* the program does not know of it yet */
@@ -221,6 +221,12 @@ static void listening(void)
     CHECK(cm_listener(&ports[0], &entry, &header) == first);
     header.ip = 0x60;
     CHECK(cm_listener(&ports[0], &entry, &header) == six);
+    /* another port space has a listener of its own */
+    second->qp_type = TYPE_UD, second->space = SPACE_UDP;
+    CHECK(!bind_it(second, "10.0.0.2", 5) && !cm_listen(second, 1) && second->listening[0].number == 103);
+    identifier_free(second), second = new_one(one, SPACE_TCP);
+    CHECK(ends == 1 && ended[0] == 103);
+    ends = 0;
     identifier_free(first);
     CHECK(ends == 0);
     header.ip = 0x40;
