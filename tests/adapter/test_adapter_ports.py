@@ -14,6 +14,7 @@ from softhca.queues.control_fields import EVENT_LID_CHANGE, EVENT_PORT_ACTIVE, E
 from softhca.testing.addressing import gid
 from softhca.testing.ends import ALL_RIGHTS, QKEY, RC, SEND, UC, UD, WRITE, End, connect, post
 from softhca.testing.network import Network
+from softhca.transport.flow import Flow
 from softhca.transport.states import INIT, RESET, RTR
 from softhca.wire.burst import Burst
 from softhca.wire.route import V4_MAPPED_PREFIX
@@ -303,3 +304,23 @@ def test_an_adapter_has_up_to_255_ports():
     assert not any(adapter.transmit(number, burst, 0) for number in range(1, 256))
     with pytest.raises(OSError, match="port_num = 256: "):
         adapter.port_of(256)
+
+
+class Acknowledging(Flow):
+    """A flow that would send nothing but an acknowledgement."""
+
+    def may_delay_ack(self):
+        return True
+
+
+def test_an_acknowledgement_is_delayed_where_nothing_else_waits_at_any_port():
+    with Network() as network:
+        adapter = network.add(ports=2).adapter
+        flows = [Acknowledging(adapter, number) for number in (1, 2)]
+        for flow, port in zip(flows, adapter.ports, strict=True):
+            flow.port_number = port.number
+        adapter.schedule(flows[1])
+        assert adapter.flow_delaying_ack() is flows[1]
+        assert [adapter.next_deadline(number) == 0 for number in (0, 1, 2)] == [True, False, True]
+        adapter.schedule(flows[0])
+        assert adapter.flow_delaying_ack() is None

@@ -109,7 +109,7 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "a program accepts a channel that its peer has given up"), TEST_RULES),
     (m("channels-numbers-of-the-peer", LINK, "            self._next_channel = (number + 2) & m.MOST_CHANNEL or 2", "            self._next_channel = (number + 1) & m.MOST_CHANNEL or 2",
        "the second channel that one side opens has a number of the other's"), TEST_RULES),
-    (m("channels-number-in-use", LINK, "            while number in self.channels:\n                number = (number + 2) & m.MOST_CHANNEL\n", "",
+    (m("channels-number-in-use", LINK, "            while number in self.channels:\n                number = (number + 2) & m.MOST_CHANNEL or 2  # 0 is the connection's first, and no other's\n", "",
        "a channel that lives long gets a namesake"), TEST_RULES),
     (m("channels-last-words-lost", LINK, "            while self._handle.waiting():\n                for each in self._handle.poll(_POLLED):\n                    self._completed(each)\n            self._end(ChannelLost(\"the peer has ended", "            self._end(ChannelLost(\"the peer has ended",
        "messages that came before the end are lost where that is heard first"), TEST_RULES),

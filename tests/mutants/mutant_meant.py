@@ -154,4 +154,8 @@ MEANT: tuple[tuple[Mutant, str], ...] = (
        "the header of a datagram has the traffic class of the one before"), "transport/test_transport_rules.py"),
     (m("meant-outstanding-of-dead-key", "adapter/remote_keys.py", "if region is None or region.generation != generation or not region.valid:", "if region is None or not region.valid:",
        "a key whose rights have changed is shown as in use"), "transport/test_transport_rules.py"),
+    (m("meant-delaying-ack-of-first-port", "adapter/engine.py", "            if flow is not None:\n                return None\n            flow = port.scheduler.sole()", "            flow = port.scheduler.sole()",
+       "an acknowledgement is delayed while another port has something to send"), "adapter/test_adapter_ports.py"),
+    (m("meant-deadline-of-other-port", "adapter/engine.py", "if port.scheduler.length and port_number in (0, port.number):", "if port.scheduler.length:",
+       "a port's link is asked again and again while another port has something to send"), "adapter/test_adapter_ports.py"),
 )  # fmt: skip
