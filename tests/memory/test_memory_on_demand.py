@@ -269,3 +269,39 @@ def test_a_region_may_end_with_the_last_byte_of_all_and_not_behind_it(name):
     for wrong in ({"length": PAGE_BYTES + 1}, {"length": 0}, {name: -1}):
         with pytest.raises(OSError, match="no region of so many bytes"):
             check_range(**{**place, "length": PAGE_BYTES, **wrong})
+
+
+def held(table, access=ON_DEMAND, pid=0):
+    return register_on_demand(table, pid, PD, 0, 0, IMPLICIT_BYTES, access, True)
+
+
+def test_what_is_held_is_copied_as_it_stands_without_a_system_call(monkeypatch):
+    monkeypatch.setattr("softhca.memory.on_demand.read_process", lambda *_: -1)
+    table = RegionTable(TranslationTable(8), random.Random(1), 10)
+    region = held(table)
+    source, target = bytearray(b"0123456789"), bytearray(10)
+    assert region.read(at(source) + 2, at(target) + 1, 5) == 0
+    assert target == b"\0" + b"23456" + bytes(4)
+    assert region.write(at(source), at(target), 5) == -EACCES
+    table.tpt.stopped = True
+    assert region.read(at(source), at(target), 10) == -EAGAIN
+    table.tpt.stopped = False
+    region.valid = False
+    assert region.read(at(source), at(target), 10) == -EACCES
+    assert target == b"\0" + b"23456" + bytes(4)
+
+
+@pytest.mark.parametrize("access", [ON_DEMAND | LOCAL_WRITE, ON_DEMAND | REMOTE_READ, ON_DEMAND | ZERO_BASED])
+def test_what_is_held_is_read_alone(access):
+    table = RegionTable(TranslationTable(8), random.Random(1), 10)
+    with fails(errno.EINVAL):
+        held(table, access)
+    region = held(table)
+    with fails(errno.EINVAL):
+        reregister_on_demand(table, region, PD, access, None)
+    assert region.access == ON_DEMAND
+
+
+def test_another_process_holds_nothing_for_this_one():
+    with fails(errno.EINVAL):
+        held(RegionTable(TranslationTable(8), random.Random(1), 10), pid=os.getpid())

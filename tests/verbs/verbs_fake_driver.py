@@ -358,7 +358,7 @@ class FakeDriver:
         }
         return FakeKey(handle, handle << 8, handle << 8)
 
-    def reg_implicit_mr(self, pd: int, access: int) -> FakeKey:
+    def reg_implicit_mr(self, pd: int, access: int, held: bool = False) -> FakeKey:
         return self.reg_mr(pd, 0, (1 << 64) - 1, access)
 
     def advise_mr(self, pd: int, advice: int, flags: int, elements: Any) -> None:

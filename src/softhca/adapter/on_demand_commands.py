@@ -56,6 +56,7 @@ def register(adapter: Adapter, host: Host, fields: Fields) -> Mapping[str, Any]:
         fields["address"],
         fields["length"],
         fields["access"],
+        bool(fields["held"]),
     )
     adapter.resources.add(Kind.MR, region.key, host.number, region, (pd,))
     return {"lkey": region.key, "rkey": region.key}

@@ -204,15 +204,17 @@ class DeviceDriver:
         """
         return self._registrar.register(pd, address, length, access, iova, buffer)
 
-    def reg_implicit_mr(self, pd: int, access: int) -> MemoryKey:
+    def reg_implicit_mr(self, pd: int, access: int, held: bool = False) -> MemoryKey:
         """Register all of this process's memory, on demand: requests name its bytes by their addresses.
 
-        EINVAL where ``access`` has no ON_DEMAND, EOPNOTSUPP where the adapter may not reach this process's
-        memory, ENOMEM.
+        ``held``: the caller keeps mapped what a request names until that is done, so that it is copied
+        without asking the operating system; with no other right, and an adapter in this process.
+        EINVAL where ``access`` has no ON_DEMAND, or for what is held otherwise; EOPNOTSUPP where the adapter
+        may not reach this process's memory; ENOMEM.
         """
         if not access & ON_DEMAND:
             raise DriverError(errno.EINVAL, "access: a region without a range must be on demand")
-        return self._registrar.register_implicit(pd, access)
+        return self._registrar.register_implicit(pd, access, held)
 
     def advise_mr(
         self, pd: int, advice: int, flags: int, elements: Sequence[tuple[int, int, int]]

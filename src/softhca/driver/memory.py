@@ -54,7 +54,8 @@ class HostBuffer:
 class _Placed(NamedTuple):
     """The place of a range of memory: its frames as one run, the offset in the first, its ``address`` in this
     process, the arena to detach at the end (its first frame; 0: none), and whether it may be written.
-    ``on_demand``: addresses of this process, of which the adapter has no frames.
+    ``on_demand``: addresses of this process, of which the adapter has no frames; ``held``: whoever posts
+    keeps them mapped.
     """
 
     first_frame: int
@@ -64,6 +65,7 @@ class _Placed(NamedTuple):
     arena: int = 0
     writable: bool = True
     on_demand: bool = False
+    held: bool = False
 
 
 class _Registration(NamedTuple):
@@ -147,10 +149,11 @@ class Registrar:
                 raise
         return arena
 
-    def register_implicit(self, pd: int, access: int) -> MemoryKey:
+    def register_implicit(self, pd: int, access: int, held: bool) -> MemoryKey:
         """Register all of this process's memory; see `DeviceDriver.reg_implicit_mr`."""
         self._session.check()
-        return self._register(pd, _Placed(0, 0, 0, 0, on_demand=True), IMPLICIT_BYTES, access, 0)
+        placed = _Placed(0, 0, 0, 0, on_demand=True, held=held)
+        return self._register(pd, placed, IMPLICIT_BYTES, access, 0)
 
     def _register(
         self, pd: int, placed: _Placed, length: int, access: int, iova: int | None
@@ -326,7 +329,7 @@ class Registrar:
     @staticmethod
     def _translation(placed: _Placed, va: int, length: int, access: int) -> dict[str, Any]:
         if placed.on_demand:
-            return {"va": va, "length": length, "address": placed.address}
+            return {"va": va, "length": length, "address": placed.address, "held": int(placed.held)}
         return {
             "va": va,
             "length": length,

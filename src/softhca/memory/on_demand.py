@@ -5,7 +5,9 @@ A region names addresses, not pages.  Each access asks the operating system to c
 not mapped.  So the program may map, unmap and discard what it likes under a region at any moment: an access
 finds what stands there then, or ends with −EACCES, and never touches an address that is nobody's.
 
-An *implicit* region is the whole address space: from 0, of 2^64 − 1 bytes.
+An *implicit* region is the whole address space: from 0, of 2^64 − 1 bytes.  One that is *held*, of this very
+process and without another right, is copied from as it stands: whoever posts promises that what a request
+names is mapped until the request is done.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.machine.primitives import address_of, read_process, write_process
-from softhca.memory.regions import LOCAL_WRITE, ZERO_BASED, Region, check_rights
+from softhca.machine.primitives import address_of, copy, read_process, write_process
+from softhca.memory.regions import LOCAL_WRITE, ON_DEMAND, ZERO_BASED, Region, check_rights
 
 if TYPE_CHECKING:
     from softhca.memory.regions import RegionTable
@@ -45,6 +47,7 @@ class OnDemandRegion(Region):
         Region.__init__(self, table, slot)
         self.pid = pid
         self.address = 0
+        self.held = False
         self.first_entry = self.entry_count = self.page_offset = 0
 
     def read(self, va: int, dst_address: int, n: int) -> int:
@@ -67,6 +70,9 @@ class OnDemandRegion(Region):
         if self.tpt.stopped:
             return -_EAGAIN
         there = self.address + offset
+        if self.held and not writing:
+            copy(local, there, n)
+            return 0
         while n:
             if writing:
                 moved = write_process(self.pid, there, local, n)
@@ -87,20 +93,24 @@ class OnDemandRegion(Region):
 
 
 def register_on_demand(
-    table: RegionTable, pid: int, pd: int, va: int, address: int, length: int, access: int
+    table: RegionTable, pid: int, pd: int, va: int, address: int, length: int, access: int, held: bool = False
 ) -> OnDemandRegion:
     """Register ``length`` bytes from ``address`` of process ``pid`` on (0: this one); requests name the
-    first one ``va``, or 0 where ``access`` says ZERO_BASED.
+    first one ``va``, or 0 where ``access`` says ZERO_BASED.  ``held``: see above.
 
     Nothing need be mapped there.  Raises OSError, and changes nothing: EINVAL for a domain or rights that
-    cannot be, or a range past 2^64; ENOMEM where slots are used up.
+    cannot be, a range past 2^64, or one that is held and another process's or has another right; ENOMEM where
+    slots are used up.
     """
     check_rights(pd, access)
     check_range(va, address, length)
+    if held and (pid or access != ON_DEMAND):
+        raise OSError(errno.EINVAL, "held: of this process's own memory, which is read alone")
     slot, key = table.take_slot()
     region = OnDemandRegion(table, slot, pid or os.getpid())
     region.pd = pd
     region.access = access
+    region.held = held
     _place(region, va, address, length)
     region.valid = True
     table.enter(region, key)
@@ -132,6 +142,8 @@ def reregister_on_demand(
     `register_on_demand`; nothing changes then.
     """
     check_rights(pd, access)
+    if region.held and access != ON_DEMAND:
+        raise OSError(errno.EINVAL, "access: a region that is held is read alone")
     if place is None:
         if access & ZERO_BASED != region.access & ZERO_BASED:
             raise OSError(errno.EINVAL, "access: ZERO_BASED changes with the translation only")

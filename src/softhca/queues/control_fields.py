@@ -248,9 +248,11 @@ MAD_ADDRESS: Fields = (
 )
 
 # Without frames, and with ON_DEMAND in ``access``: the bytes from ``address`` of the host's own memory on.
+# ``held`` (with no other right, where the adapter is in the host's process): whoever posts keeps mapped what
+# a request names, so that it is copied without asking the operating system.
 REGION: Fields = (
-    *_all("u32", "pd access page_offset"), *_all("u64", "va length address"), ("zero_based", "u8"),
-    ("frames", "runs"),
+    *_all("u32", "pd access page_offset"), *_all("u64", "va length address"),
+    *_all("u8", "zero_based held"), ("frames", "runs"),
 )
 
 CM_QUEUE_PAIR: Fields = (

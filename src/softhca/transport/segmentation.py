@@ -285,7 +285,12 @@ class PacketWriter:
         """
         written: cython.int
         buffer: bytearray
-        if limit < 2 or index + 1 >= request.packets or not isinstance(request.region, OnDemandRegion):
+        if (
+            limit < 2
+            or index + 1 >= request.packets
+            or not isinstance(request.region, OnDemandRegion)
+            or cython.cast(OnDemandRegion, request.region).held
+        ):
             return self.packets(request, index, limit, ack_at_end)
         try:
             buffer = _ahead_buffers.pop()

@@ -53,7 +53,9 @@ class MR(Resource):
     With ``IBV_ACCESS_ON_DEMAND`` memory at ``address`` or in ``buffer`` is looked up at each access: it may
     be unmapped and mapped again at any time.  What accesses a byte that is not mapped ends with a protection
     error; `read` and `write` raise ``EFAULT``.  ``implicit`` (needs that right) makes the region all of the
-    program's memory, under its addresses; ``length`` bytes of it are allocated, at `buf`.
+    program's memory, under its addresses; ``length`` bytes of it are allocated, at `buf`.  ``held`` with it,
+    and with no other right: the program keeps mapped what a work request names until that is done, and so
+    the device, which is in this process (else ``EINVAL``), reads it as fast as registered memory.
 
     ``handle`` makes an import of the region of the creator's domain that has it (`sharing`); its ``length``
     and keys are the region's, `read` and `write` need the ``address`` of its bytes.
@@ -97,6 +99,7 @@ class MR(Resource):
         buffer: Any = None,
         iova: int | None = None,
         handle: int | None = None,
+        held: bool = False,
     ) -> None:
         require(creator, PD, "creator")
         creator._require_open()
@@ -116,7 +119,7 @@ class MR(Resource):
             base, length = self._locate(length, access, address, buffer)
             with translated(f"{self._FAILED}. length: {length}, access flags: {access}"):
                 if implicit:
-                    self._key = self._driver.reg_implicit_mr(creator.number, access)
+                    self._key = self._driver.reg_implicit_mr(creator.number, access, held)
                 else:
                     self._key = self._driver.reg_mr(creator.number, base, length, access, iova, self._view)
         except BaseException:
