@@ -59,8 +59,8 @@ HOT = {
     "memory": "regions",
     "queues": "completion cqe doorbells ring wqe",
     "runtime": "loop same_host_ring transmitter turn_lock",
-    "sockets": "memory_management staging stream stream_parts stream_path stream_receiving stream_sending "
-               "stream_socket stream_state work_requests",
+    "sockets": "behind_pool memory_management staging stream stream_parts stream_path stream_receiving "
+               "stream_sending stream_socket stream_state work_requests",
     "transport": "acknowledgement datagram execution executor queue_pair_flow receiving replies requester "
                  "responder same_host_source scatter segmentation sending unreliable unreliable_receiver "
                  "window",

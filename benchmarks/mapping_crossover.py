@@ -35,7 +35,9 @@ def settings() -> Any:
     """Sends, however short, begin at a page; one notification tells of all of a message."""
     from softhca import sockets
 
-    return sockets.Settings(pool_bytes=POOL_BYTES, threshold_bytes=4095, chunk_bytes=POOL_BYTES // 2)
+    return sockets.Settings(
+        pool_bytes=POOL_BYTES, threshold_bytes=4095, chunk_bytes=POOL_BYTES // 2, in_memory=False
+    )
 
 
 def send(port: int, size: int) -> None:

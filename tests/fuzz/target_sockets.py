@@ -8,19 +8,25 @@ that is not there; and each slot for messages is in one place.
 from __future__ import annotations
 
 import contextlib
+from array import array
 from collections.abc import Iterator
 
 from fuzz_choices import Choices
 
+from softhca.machine.primitives import address_of
+from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.datagram_credits import SendCredit, ahead
 from softhca.sockets.datagram_protocol import CREDIT, HEADER_BYTES, MOST_WINDOW, Header, cut, page_immediate
 from softhca.sockets.datagram_state import Claim, DatagramState
 from softhca.sockets.memory_management import NOTIFICATIONS
 from softhca.sockets.protocol import (
+    BEHIND_BYTES,
     DATA,
     FIN,
     HELLO_BYTES,
     LARGEST_POOL_BYTES,
+    NOTIFICATION_RING,
+    RING_ENTRIES,
     SMALLEST_POOL_BYTES,
     Notification,
     Offer,
@@ -78,7 +84,7 @@ def stream(choices: Choices) -> None:
 
 def step(choices: Choices, state: StreamState, held: list[int]) -> None:
     """One thing that happens."""
-    what = choices.byte() & 7
+    what = choices.byte() % 9
     if what == 0:
         state.arrived(choices.number(4) & 0xFFFFFFFF)
     elif what == 1:
@@ -97,6 +103,24 @@ def step(choices: Choices, state: StreamState, held: list[int]) -> None:
         state.own.release(held.pop(choices.byte() % len(held)))
     elif what == 7:
         state.next_credit(bool(choices.byte() & 1))
+    elif what == 8:
+        in_memory(choices, state)
+
+
+def in_memory(choices: Choices, state: StreamState) -> None:
+    """The peer writes words into the ring, with right numbers or wrong ones; nothing but data is believed."""
+    words = array("Q", bytes(BEHIND_BYTES))
+    behind = BehindPool(address_of(words))
+    for _ in range(choices.byte() & 7):
+        number = (state.next_number() + choices.byte() % 5) & 0xFFFFFFFF
+        place = (NOTIFICATION_RING >> 3) + number % RING_ENTRIES
+        words[place] = number << 32 | choices.number(4) & 0xFFFFFFFF
+    while immediate := behind.take(state.next_number()):
+        before = state.received
+        state.arrived_in_memory(immediate)
+        assert state.received == (before + 1) & 0xFFFFFFFF
+    assert behind.record() == (0, 0)
+    assert not (state.was_reset and not state.finished)
 
 
 def datagrams(choices: Choices) -> None:

@@ -36,8 +36,45 @@ PROGRAMS = "sockets/test_sockets_programs.py"
 IN_PROGRESS = "sockets/in_progress.py"
 OF_PROGRESS = "sockets/test_sockets_in_progress.py"
 OF_ENDS = "sockets/test_sockets_in_progress_ends.py"
+BEHIND = "sockets/behind_pool.py"
+OF_BEHIND = "sockets/test_sockets_behind_pool.py"
+SENDING_RULES = "sockets/test_sockets_sending_rules.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("sockets-ring-entry-stays", BEHIND, "        store64(place, 0)\n", "",
+       "after 2^32 notifications an old one is taken for a new one"), OF_BEHIND),
+    (m("sockets-ring-entry-of-any-number", BEHIND, "        if not word or word >> 32 != number:\n", "        if not word:\n",
+       "a notification that is told in memory overtakes an immediate"), OF_BEHIND),
+    (m("sockets-event-is-owed-for-ever", BEHIND, "        store64(self._request, 0)\n", "",
+       "each message of a peer that once slept takes a packet more"), OF_BEHIND),
+    (m("sockets-sleeper-asks-for-nothing", STREAM, "            if wanted and state is not None and state.peer_in_memory and not self.error:\n", "            if False:\n",
+       "who sleeps misses what is told in memory"), STREAM_RULES),
+    (m("sockets-sleeper-is-told-in-memory-first", STREAM_PATH, "            if state.peer_in_memory and not before:\n                self._arm()\n", "",
+       "who slept when the peer began to tell in memory misses the first message"), STREAM_RULES),
+    (m("sockets-spent-event-is-not-asked-for", STREAM_PATH, "                while not self.error and sender.request_event(self._state.received):\n                    self._take()\n", "                pass\n",
+       "an event loop is told of the first message alone"), STREAM_RULES),
+    (m("sockets-no-look-behind-the-request", STREAM_PATH, "                while not self.error and sender.request_event(self._state.received):\n                    self._take()\n", "                if not self.error:\n                    sender.request_event(self._state.received)\n",
+       "what was written just before the event was asked for tells nobody"), STREAM_RULES),
+    (m("sockets-immediate-overtakes-memory", STREAM_PATH, "                if state.peer_in_memory:\n                    self._take_told(state)\n                self._arrived", "                self._arrived",
+       "an immediate is taken before what was told in memory before it"), STREAM_RULES),
+    (m("sockets-memory-is-no-news", STREAM_PATH, "        return behind.shows(state.next_number(), state.peers.head, state.peers.done)\n", "        return False\n",
+       "a program that polls does not see what is told in memory"), STREAM_RULES),
+    (m("sockets-late-writes-give-no-event", SENDING, " or presses or not written:", " or presses:",
+       "what was told in memory by a packet is missed by who sleeps"), SENDING_RULES),
+    (m("sockets-late-writes-go-on", SENDING, "            if self._late >= _MISSES:\n                self.in_memory = False\n", "",
+       "a path that is gone is still told by three packets a message"), SENDING_RULES),
+    (m("sockets-idle-peer-is-left-alone", SENDING, " or presses or not written:", " or not written:",
+       "after 64 small messages a sender waits for a program that does nothing"), SENDING_RULES),
+    (m("sockets-event-is-asked-for-each-time", SENDING, "        if self._event_request and self._requested_at == received:\n            return\n", "",
+       "each wait of a reader posts a request, whether its peer lives or not"), SENDING_RULES),
+    (m("sockets-changing-memory-is-not-copied", SENDING, "        direct: cython.bint = not inline and self._lkey != 0 and (frozen or blocking)\n        address", "        direct: cython.bint = not inline and self._lkey != 0\n        address",
+       "bytes that a program changes behind a non-blocking send"), SENDING_RULES),
+    (m("sockets-ring-takes-ends", STATE, "        if not 0 < immediate <= (_ALIGNED | _MOST):\n", "        if not immediate:\n",
+       "an end of the stream is believed that stands in memory"), JUDGE),
+    (m("sockets-immediates-have-no-number", STATE, "        said = Notification.decode(immediate)\n        self.received = (self.received + 1) & _NUMBERS\n", "        said = Notification.decode(immediate)\n",
+       "the two ways of a notification lose their order"), JUDGE),
+    (m("sockets-held-memory-of-others", "memory/on_demand.py", "    if held and (pid or access != ON_DEMAND):\n", "    if held and access != ON_DEMAND:\n",
+       "an adapter process reads its own memory for another's"), "memory/test_memory_on_demand.py"),
     (m("datagrams-limits-are-not-told", DATAGRAM_STATE, " or self.credits.touched)", ")",
        "senders wait for limits that nobody tells"), OF_STATE),
     (m("sockets-loop-is-held-up", STREAM_SOCKET, "        if self.gettimeout() == 0 and self._may_upgrade():\n", "        if False:\n",

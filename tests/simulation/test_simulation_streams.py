@@ -7,11 +7,14 @@ from collections import Counter
 
 import pytest
 
+from softhca.simulation import streams
 from softhca.simulation.runner import run_world
 from softhca.simulation.streams import StreamEnd
 from softhca.simulation.trace import Trace
 from softhca.sockets import work_requests
+from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.memory_management import RecordA, RecordB
+from softhca.sockets.protocol import CREDIT
 
 SEEDS = (1, 2, 5, 6)
 
@@ -36,6 +39,7 @@ def test_every_byte_arrives_copied_mapped_and_lent_and_pools_are_filled_again_an
         assert len(ends) == 4
         for end in ends:
             counts.update({kind: end.get(kind, 0) for kind in ("copied", "mapped", "lent")})
+            counts["in memory"] += 1000 * end["told_in_memory"]
             laps += end["received"] // end["pool"]
     assert min(counts.values()) > 20_000
     assert laps > 10
@@ -80,6 +84,26 @@ def test_pages_that_are_granted_while_they_are_held_are_found_out(monkeypatch):
 
     with_records(monkeypatch, own=Careless)
     assert "pages that are held stay" in rules_of(range(1, 9))
+
+
+def test_an_event_that_is_asked_for_in_vain_is_found_out(monkeypatch):
+    """Whoever tells in memory looks whether its peer sleeps, behind what it has written."""
+
+    class Careless(BehindPool):
+        def take_event_request(self):
+            return False
+
+    monkeypatch.setattr(streams, "BehindPool", Careless)
+    assert "every byte arrives" in rules_of(range(1, 9))
+
+
+def test_an_immediate_that_overtakes_what_was_told_in_memory_is_found_out(monkeypatch):
+    def arrived(self, immediate):
+        if self.state.arrived(immediate) == CREDIT:
+            self.state.peers.credited(*self._behind.record())
+
+    monkeypatch.setattr(StreamEnd, "_arrived", arrived)
+    assert rules_of(range(1, 9)) & {"bytes arrive once, in order", "every byte arrives"}
 
 
 def test_credit_that_is_not_given_is_found_out(monkeypatch):

@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def _fill(client: sockets.socket) -> None:
-    """Send until the peer has no room, and nothing is under way."""
+    """Send until the peer has no room, which a send has found, and nothing is under way."""
     stream = client.stream
     assert stream is not None
     client.setblocking(False)
@@ -52,6 +52,8 @@ def _fill(client: sockets.socket) -> None:
             client.send(bytes(1 << 16))
         except BlockingIOError:
             stream.refresh()
+    with pytest.raises(BlockingIOError):
+        client.send(b"!")
 
 
 def _asked(client: sockets.socket) -> int:
@@ -112,11 +114,12 @@ def test_keep_alive_beside_tcp_is_what_was_set(connected: Callable[..., Pair], c
     assert clock.times == []
     client.setsockopt(kernel.SOL_SOCKET, kernel.SO_KEEPALIVE, 1)
     assert clock.times == [7.0]
+    assert client.stream is not None
+    assert client.stream.wait(lambda: client.stream.drained, None)  # type: ignore[union-attr]
     for _ in range(2):
         before = _asked(client)
         clock.strike()
         assert _asked(client) == before + 1
-        assert client.stream is not None
         assert client.stream.wait(lambda: client.stream.drained, None)  # type: ignore[union-attr]
         assert clock.times == [7.0]
     client.setsockopt(kernel.IPPROTO_TCP, kernel.TCP_KEEPIDLE, 9)

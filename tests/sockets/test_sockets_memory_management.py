@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from softhca.sockets.memory_management import NOTIFICATIONS, RecordA, RecordB, pieces
 from softhca.sockets.protocol import (
+    BEHIND_BYTES,
     CREDIT,
     DATA,
     FIN,
     HELLO_BYTES,
     LARGEST_POOL_BYTES,
     OFFER_BYTES,
-    RECORD_BYTES,
     RESET,
     SMALLEST_POOL_BYTES,
     Notification,
@@ -231,8 +231,8 @@ def test_what_is_held_holds_up_what_was_read_behind_it() -> None:
     ("change", "taken"),
     [({"pool_bytes": 3 << 14}, False), ({"pool_bytes": LARGEST_POOL_BYTES}, True),
      ({"pool_bytes": 2 * LARGEST_POOL_BYTES}, False), ({"pool_bytes": SMALLEST_POOL_BYTES // 2}, False),
-     ({"address": (1 << 64) - POOL - RECORD_BYTES}, False),
-     ({"address": (1 << 64) - POOL - RECORD_BYTES - 1}, True)],
+     ({"address": (1 << 64) - POOL - BEHIND_BYTES}, False),
+     ({"address": (1 << 64) - POOL - BEHIND_BYTES - 1}, True)],
 )  # fmt: skip
 def test_a_peers_pool_has_a_size_and_a_place_that_can_be(change: dict[str, int], taken: bool) -> None:
     offered = replace(OFFER, **change).encode()
@@ -251,9 +251,45 @@ def test_flags_that_mean_nothing_are_refused(flags: int) -> None:
         Offer.decode(bytes(offered))
 
 
-@pytest.mark.parametrize("kind", [CREDIT, RESET])
-def test_only_an_end_says_whether_anybody_reads(kind: int) -> None:
+@pytest.mark.parametrize(("kind", "bits"), [(CREDIT, 2), (FIN, 2), (RESET, 1), (RESET, 2)])
+def test_bits_that_mean_nothing_are_refused(kind: int, bits: int) -> None:
     with pytest.raises(ProtocolError):
-        Notification.decode(Notification(kind).encode() | 1)
+        Notification.decode(Notification(kind).encode() | bits)
     with pytest.raises(ProtocolError):
-        StreamState(POOL, OFFER).arrived(Notification(kind).encode() | 1)
+        StreamState(POOL, OFFER).arrived(Notification(kind).encode() | bits)
+
+
+def test_an_end_says_whether_anybody_reads_and_credit_whether_more_stands_in_memory() -> None:
+    assert Notification.decode(Notification(FIN).encode() | 1) == Notification(FIN, closed=True)
+    said = Notification(CREDIT, in_memory=True)
+    assert Notification.decode(Notification(CREDIT).encode() | 1) == said
+    assert Notification.decode(said.encode()) == said
+    state = StreamState(POOL, OFFER)
+    assert state.arrived(state.event()) == CREDIT
+    assert not state.peer_in_memory
+    assert state.arrived(state.in_memory()) == CREDIT
+    assert state.peer_in_memory
+    state.arrived(state.event())
+    assert state.peer_in_memory
+
+
+def test_notifications_are_numbered_whichever_way_they_come() -> None:
+    state = StreamState(POOL, OFFER)
+    assert state.next_number() == 1
+    state.arrived_in_memory(5)
+    state.arrived(Notification(CREDIT).encode())
+    state.arrived(7)
+    assert (state.received, state.next_number(), state.own.available) == (3, 4, 12)
+    state.received = 0xFFFFFFFE
+    state.arrived(1)
+    assert state.next_number() == 0
+    state.arrived(Notification(CREDIT).encode())
+    assert (state.received, state.next_number()) == (0, 1)
+
+
+@pytest.mark.parametrize("kind", [CREDIT, FIN, RESET, None])
+def test_nothing_but_data_stands_in_the_ring(kind: int | None) -> None:
+    state = StreamState(POOL, OFFER)
+    with pytest.raises(ProtocolError, match="ring"):
+        state.arrived_in_memory(0 if kind is None else Notification(kind).encode())
+    assert (state.received, state.was_reset, state.finished) == (0, False, False)

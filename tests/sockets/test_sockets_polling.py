@@ -29,7 +29,7 @@ def test_a_peer_is_pressed_when_a_quarter_of_the_notifications_is_not_answered()
 
 
 def test_a_completion_answers_for_the_messages_before_it(connected: Connect) -> None:
-    one, other = connected()
+    one, other = connected(in_memory=False)
     stream = one.stream
     assert stream is not None
     sender = stream.sender

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import Any
 
 import pytest
 
-from softhca.sockets.protocol import Offer
+from softhca.machine.primitives import address_of
+from softhca.sockets.behind_pool import BehindPool
+from softhca.sockets.memory_management import NOTIFICATIONS
+from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, EVENT_REQUEST, Notification, Offer
 from softhca.sockets.staging import Staging
-from softhca.sockets.stream_sending import MESSAGES, RESERVED, SIGNAL_EACH, Sender
+from softhca.sockets.stream_sending import (
+    IMMEDIATES,
+    MESSAGES,
+    MISSES,
+    PRESSING,
+    RESERVED,
+    SIGNAL_EACH,
+    Sender,
+)
 from softhca.sockets.stream_state import StreamState
-from softhca.sockets.work_requests import SIGNALED, TAKEN, WorkRequests
+from softhca.sockets.work_requests import SIGNALED, SOLICITED, TAKEN, WorkRequests
 
 POOL = 1 << 20
 INLINE = b"x" * 8
@@ -22,12 +34,32 @@ class Requests(WorkRequests):
 
     def __init__(self) -> None:
         self.flags: list[int] = []
+        self.told_in_memory: list[tuple[int, int, bool]] = []
+        self.said: list[tuple[int, int]] = []
+        self.noted: list[object] = []
 
     def write_run(
         self, number: int, address: int, length: int, lkey: int, places: Any, immediate: int, flags: int,
         inline: bool,
     ) -> None:  # fmt: skip
         self.flags.append(flags)
+
+    def write_in_memory(
+        self, number: int, address: int, length: int, lkey: int, places: Any, immediate: int, inline: bool
+    ) -> None:  # fmt: skip
+        self.told_in_memory.append((length, lkey, inline))
+
+    def notify(self, number: int, immediate: int, flags: int = SIGNALED) -> None:
+        self.said.append((immediate, flags))
+
+    def credit_in_memory(self, number: int, head: int, count: int) -> None:
+        self.noted.append((number, head, count))
+
+    def credit(self, number: int, head: int, count: int, immediate: int, flags: int = SIGNALED) -> None:
+        self.noted.append(("immediate", head, count, flags))
+
+    def request_event(self, number: int) -> None:
+        self.noted.append(("event", number))
 
 
 @pytest.fixture
@@ -40,6 +72,9 @@ def sender() -> Sender:
     made.inflight = deque()
     made._lkey, made._threshold, made._direct, made._chunk = 1, 1 << 14, 1 << 16, 1 << 16
     made._signaled = made._signaled_tail = made._misses = made._copies = 0
+    made.in_memory = False
+    made.unconfirmed = made._immediate = made._event_request = 0
+    made._immediates = made._late = made._requested_at = 0
     requests = Requests()
     made.begin(StreamState(POOL, Offer(0x10000, POOL, 7)), requests)
     return made
@@ -84,3 +119,170 @@ def test_memory_is_kept_until_it_was_taken(sender: Sender) -> None:
         sender.next(0, holder)
     sender.retire(TAKEN | 2)
     assert [each[2] for each in sender.inflight] == [None, None, holders[2]]
+
+
+EVENT = Notification(CREDIT).encode(), SIGNALED | SOLICITED
+
+
+@pytest.fixture
+def telling(sender: Sender) -> Sender:
+    """One that tells in memory; its announcement was answered."""
+    sender.tell_in_memory()
+    sender.retire(sender.number)
+    assert sender.requests.said == [  # type: ignore[attr-defined]
+        (Notification(CREDIT, in_memory=True).encode(), SIGNALED)
+    ]
+    sender.requests.said.clear()  # type: ignore[attr-defined]
+    return sender
+
+
+@pytest.fixture
+def words() -> array[int]:
+    return array("Q", bytes(BEHIND_BYTES))
+
+
+@pytest.fixture
+def behind(words: array[int]) -> BehindPool:
+    return BehindPool(address_of(words))
+
+
+def post(sender: Sender, length: int = 8, frozen: bool = True, blocking: bool = True) -> tuple[int, bool]:
+    return sender.post(memoryview(bytes(length)), frozen, blocking)
+
+
+def test_before_the_announcement_is_answered_nothing_is_told_in_memory(sender: Sender) -> None:
+    sender.tell_in_memory()
+    assert post(sender) == (8, False)
+    requests: Any = sender.requests
+    assert (requests.told_in_memory, len(requests.flags)) == ([], 1)
+    assert requests.flags[0] & SIGNALED  # how long that lasts is known by its answer
+    sender.retire(2)
+    assert post(sender) == (8, False)
+    assert requests.told_in_memory == [(8, 1, True)]
+    assert sender.unconfirmed == 3
+
+
+@pytest.mark.parametrize(
+    ("length", "frozen", "blocking", "told"),
+    [(512, False, False, (512, 1, True)), (513, True, False, (513, 1, False)),
+     (513, False, True, (513, 1, False))],
+)  # fmt: skip
+def test_what_somebody_keeps_is_written_as_it_stands(
+    telling: Sender, length: int, frozen: bool, blocking: bool, told: tuple[int, int, bool]
+) -> None:
+    assert post(telling, length, frozen, blocking) == (length, length > 512)
+    requests: Any = telling.requests
+    assert requests.told_in_memory == [told]
+    assert telling.direct_bytes == (length if length > 512 else 0)
+    assert (telling.inflight[-1][2] is None) == (length <= 512)
+    telling.retire(telling.number)
+    assert telling.taken == telling.number
+
+
+def test_what_may_change_before_it_is_written_is_copied(telling: Sender, words: array[int]) -> None:
+    telling.staging._address = address_of(words)
+    assert post(telling, 1000, False, False) == (1000, False)
+    requests: Any = telling.requests
+    assert requests.told_in_memory == [(1000, 2, False)]
+    assert (telling.staging.tail, telling.direct_bytes) == (1000, 0)
+
+
+def test_a_peer_gets_an_event_where_it_has_asked_for_one(
+    telling: Sender, behind: BehindPool, words: array[int]
+) -> None:
+    requests: Any = telling.requests
+    for asked in (False, True, False):
+        words[EVENT_REQUEST >> 3] = int(asked)
+        post(telling)
+        telling.retire(telling.number)
+        telling.confirm(behind)
+        assert telling.unconfirmed == 0
+        assert requests.said == ([EVENT] if asked else [])
+        requests.said.clear()
+        if asked:
+            telling.retire(telling.number)
+    assert len(requests.told_in_memory) == 3
+
+
+def test_what_was_not_written_at_once_gives_an_event_and_in_the_end_the_way_up(
+    telling: Sender, behind: BehindPool
+) -> None:
+    requests: Any = telling.requests
+    for late in range(1, MISSES + 1):
+        assert telling.in_memory
+        post(telling)
+        telling.confirm(behind)
+        assert requests.said == [EVENT] * late
+        telling.retire(telling.number)
+    assert not telling.in_memory
+    post(telling)
+    assert len(requests.told_in_memory) == MISSES
+
+
+def test_one_that_is_written_at_once_forgives_those_before(telling: Sender, behind: BehindPool) -> None:
+    for written in ([False] * (MISSES - 1) + [True]) * 2:
+        post(telling)
+        if written:
+            telling.retire(telling.number)
+        telling.confirm(behind)
+        telling.retire(telling.number)
+    assert telling.in_memory
+
+
+def test_a_peer_that_takes_nothing_gets_one_event(telling: Sender, behind: BehindPool) -> None:
+    requests: Any = telling.requests
+    for number in range(1, NOTIFICATIONS + 1):
+        assert post(telling) == (8, False)
+        telling.retire(telling.number)
+        telling.confirm(behind)
+        telling.retire(telling.number)
+        assert requests.said == ([EVENT] if number >= PRESSING else [])
+    assert post(telling) == (0, False)
+
+
+def test_a_few_messages_go_by_immediates_until_these_are_answered(telling: Sender) -> None:
+    requests: Any = telling.requests
+    post(telling)
+    telling.next()
+    for _ in range(IMMEDIATES - 1):
+        assert not telling.full
+        assert post(telling) == (8, False)
+    assert telling.full
+    assert post(telling) == (0, False)
+    telling.retire(telling.number - 1)
+    assert telling.full
+    telling.retire(telling.number)
+    assert not telling.full
+    assert post(telling) == (8, False)
+    assert (len(requests.flags), len(requests.told_in_memory)) == (IMMEDIATES - 1, 2)
+    telling.retire(telling.number)
+    telling.next()
+    assert not telling.full  # counted anew
+
+
+def test_credit_needs_no_immediate(telling: Sender) -> None:
+    requests: Any = telling.requests
+    telling.credit((500, 3, 0))
+    assert requests.noted == [(telling.number, 500, 3)]
+    assert telling.unconfirmed == telling.number
+    telling.next()
+    telling.credit((600, 4, 0))
+    assert requests.noted[1] == ("immediate", 600, 4, SIGNALED)
+
+
+def test_an_event_is_asked_for_once_for_each_notification(telling: Sender) -> None:
+    requests: Any = telling.requests
+    telling.request_event(0)
+    telling.request_event(0)
+    assert requests.noted == [("event", telling.number)]
+    telling.request_event(1)
+    telling.request_event(1)
+    assert len(requests.noted) == 2
+    while len(telling.inflight) < MESSAGES - 1:
+        telling.next()
+    telling.request_event(2)
+    assert len(requests.noted) == 2
+    telling.retire(telling.number)
+    telling.request_event(2)
+    assert len(requests.noted) == 3
+    assert telling._immediate < telling.number  # a request is no immediate

@@ -22,7 +22,7 @@ from softhca.driver.errors import DriverError
 from softhca.machine import primitives
 from softhca.sockets import creation
 from softhca.sockets.memory_processing import Page
-from softhca.sockets.protocol import CREDIT, DATA, Notification
+from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, DATA, Notification
 from softhca.sockets.stream_sending import MISSES, TRY_EACH
 
 Pair = tuple[sockets.socket, sockets.socket]
@@ -107,7 +107,7 @@ def test_memory_may_be_changed_once_send_has_returned(connected: Connect) -> Non
 def test_what_is_copied_sooner_than_waited_for_is_copied(
     connected: Connect, length: int, direct: int
 ) -> None:
-    one, other = connected()
+    one, other = connected(in_memory=False)
     sender = one.stream.sender  # type: ignore[union-attr]
     for _ in range(MISSES):
         assert sender.prompt
@@ -126,7 +126,7 @@ def test_what_is_copied_sooner_than_waited_for_is_copied(
 
 def test_memory_that_is_taken_at_once_is_not_copied(connected: Connect) -> None:
     """As long as that has not been seen to fail, and after so many copies once more."""
-    one, other = connected()
+    one, other = connected(in_memory=False)
     sender = one.stream.sender  # type: ignore[union-attr]
     data = bytearray(16385)
     one.sendall(data)
@@ -301,7 +301,7 @@ def test_who_waits_learns_what_another_thread_has_taken(
 ) -> None:
     """The other one has the stream's lock when data arrive, and takes the completion before the reader can:
     no event tells of it again.  ``halfway``: it has taken it, and not yet looked at it."""
-    one, other = connected()
+    one, other = connected(in_memory=False)
     stream = other.stream
     assert stream is not None
     received: list[bytes] = []
@@ -635,11 +635,12 @@ def test_a_peer_cannot_write_outside_its_pool(connected: Connect) -> None:
     assert stream is not None
     assert stream._requests is not None
     data = b"outside"
-    behind = other.stream.receiver.pool.address + 16384 + 16  # type: ignore[union-attr]
+    outside = 16384 + BEHIND_BYTES
+    behind = other.stream.receiver.pool.address + outside  # type: ignore[union-attr]
     before = primitives.bytes_at(behind, 100)
     with stream._guard:
         run = Page(primitives.address_of(memoryview(data), False), len(data), 0)
-        stream._requests.write(stream.sender.next(), [run], [(16384 + 16, len(data))], 7, inline=True)
+        stream._requests.write(stream.sender.next(), [run], [(outside, len(data))], 7, inline=True)
     with pytest.raises(ConnectionResetError):
         one.recv(1)
     assert primitives.bytes_at(behind, 100) == before

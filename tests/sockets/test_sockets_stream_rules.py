@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from array import array
 from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,15 +13,28 @@ import pytest
 
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
+from softhca.machine.primitives import address_of
 from softhca.sockets import stream as stream_module
 from softhca.sockets import stream_path
-from softhca.sockets.protocol import CREDIT, DATA, FIN, RESET, Notification, Offer
+from softhca.sockets.behind_pool import BehindPool
+from softhca.sockets.memory_management import RecordA
+from softhca.sockets.protocol import (
+    BEHIND_BYTES,
+    CREDIT,
+    DATA,
+    FIN,
+    NOTIFICATION_RING,
+    RESET,
+    RING_ENTRIES,
+    Notification,
+    Offer,
+)
 from softhca.sockets.stream import Guard, Stream
 from softhca.sockets.stream_path import BUSY_NS, MORE_NS
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
-from softhca.sockets.work_requests import WorkRequests
+from softhca.sockets.work_requests import SIGNALED, WorkRequests
 from softhca.verbs import enums as e
 
 POOL = 16 << 10
@@ -52,7 +67,7 @@ class Requests(WorkRequests):
     def receive(self, count: int) -> None:
         self.noted.append(("receives", count))
 
-    def notify(self, number: int, immediate: int) -> None:
+    def notify(self, number: int, immediate: int, flags: int = SIGNALED) -> None:
         self.said.append(immediate)
 
     def probe(self, number: int) -> None:
@@ -65,8 +80,13 @@ class Sending(Sender):
     def __init__(self, noted: list[Any], requests: Requests) -> None:
         self.noted, self.requests, self.waits = noted, requests, False
         self.inflight, self.taken = deque(), 0
+        self.number = self.unconfirmed = 0
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.in_memory = False
 
-    def next(self, staged: int = 0, holder: object = None, signaled: bool = True) -> int:
+    def next(
+        self, staged: int = 0, holder: object = None, signaled: bool = True, immediate: bool = True
+    ) -> int:
         return 1
 
     @property
@@ -79,16 +99,26 @@ class Sending(Sender):
     def credit(self, found: tuple[int, int, int]) -> None:
         self.noted.append("credit")
 
+    def request_event(self, received: int) -> bool:
+        if ("event", received) in self.noted:
+            return False
+        self.noted.append(("event", received))
+        self.meanwhile()
+        return True
+
+    def confirm(self, behind: BehindPool) -> None:
+        self.noted.append("confirmed")
+
     def close(self) -> None:
         self.noted.append("sender closed")
 
 
 class Receiving(Receiver):
-    """A receiver whose pool is nothing."""
+    """A receiver without a pool; ``memory`` is what is behind one."""
 
     def __init__(self) -> None:
-        pool: Any = SimpleNamespace(record=lambda: (0, 0))
-        self.pool = pool
+        self.memory = array("Q", bytes(BEHIND_BYTES))
+        self.behind = BehindPool(address_of(self.memory))
         self.given_back = deque()
 
     def relieve(self) -> None:
@@ -325,3 +355,124 @@ def test_what_comes_with_the_last_turn_is_found(made: Scripted, monkeypatch: pyt
     clock = Clock(made, monkeypatch, 3, MORE_NS // 2)
     made.stream._budget.limit_ns = 0
     assert made.stream._poll(lambda: clock.polls == 4)
+
+
+def in_ring(made: Scripted, number: int, immediate: int) -> None:
+    receiver: Any = made.stream.receiver
+    receiver.memory[(NOTIFICATION_RING >> 3) + number % RING_ENTRIES] = number << 32 | immediate
+
+
+def has_said_in_memory(made: Scripted) -> None:
+    """The peer has: its first notification."""
+    made.arrives(Notification(CREDIT, in_memory=True).encode())
+    made.stream._pump()
+    assert made.state.peer_in_memory
+
+
+def test_memory_is_not_looked_at_before_the_peer_says_so(made: Scripted) -> None:
+    in_ring(made, 1, data(5))
+    assert not made.stream._has_news()
+    made.stream._pump()
+    assert made.state.own.available == 0
+
+
+def test_what_stands_in_memory_is_taken_in_its_order(made: Scripted) -> None:
+    has_said_in_memory(made)
+    assert not made.stream._has_news()
+    for number in (4, 2, 3):
+        in_ring(made, number, data(number))
+    assert made.stream._has_news()
+    made.stream._pump()
+    assert (made.state.received, made.state.own.available) == (4, 9)
+    assert not made.stream._has_news()
+    in_ring(made, 6, data(1))
+    assert not made.stream._has_news()
+
+
+def test_an_immediate_comes_behind_what_was_told_in_memory_before(made: Scripted) -> None:
+    """Number 3 is the immediate: number 2 before it, 4 behind it."""
+    has_said_in_memory(made)
+    in_ring(made, 2, data(20))
+    in_ring(made, 4, data(40))
+    order: list[int] = []
+
+    class Own(RecordA):
+        def arrived(self, length: int, aligned: bool = False) -> None:
+            order.append(length)
+            super().arrived(length, aligned)
+
+    made.state.own = Own(POOL)
+    made.arrives(data(30))
+    made.stream._pump()
+    assert order == [20, 30, 40]
+    assert made.state.received == 4
+
+
+def test_credit_in_memory_is_seen_without_a_notification(made: Scripted) -> None:
+    has_said_in_memory(made)
+    made.state.next_data(100, POOL)
+    receiver: Any = made.stream.receiver
+    receiver.memory[0], receiver.memory[1] = 60, 1
+    assert made.stream._has_news()
+    made.stream._pump()
+    assert (made.state.peers.head, made.state.peers.done) == (60, 1)
+    assert not made.stream._has_news()
+
+
+def test_forged_words_in_memory_end_the_connection(made: Scripted) -> None:
+    has_said_in_memory(made)
+    in_ring(made, 2, fin(True))
+    made.stream._pump()
+    assert made.said == [Notification(RESET).encode()]
+    assert made.stream.error == errno.ECONNRESET
+
+
+def test_forged_credit_in_memory_ends_the_connection(made: Scripted) -> None:
+    has_said_in_memory(made)
+    receiver: Any = made.stream.receiver
+    receiver.memory[0] = 1
+    made.stream._pump()
+    assert made.stream.error == errno.ECONNRESET
+
+
+@pytest.mark.parametrize("waits", ["sleeps", "watched", "neither"])
+def test_who_sleeps_asks_for_an_event_when_the_peer_writes_in_memory(
+    made: Scripted, waits: str
+) -> None:
+    made.stream._sleeping = int(waits == "sleeps")
+    made.stream._watched = waits == "watched"
+    made.stream._arm()
+    assert ("event", 0) not in made.noted
+    has_said_in_memory(made)
+    assert (("event", 1) in made.noted) == (waits != "neither")
+
+
+def test_what_was_told_in_memory_is_confirmed_by_the_same_look(made: Scripted) -> None:
+    """Behind its completion."""
+    made.sender.unconfirmed = 9
+    made.come.append((0, 0, 0, 9))
+    made.stream._pump()
+    assert made.noted[-2:] == [("retired", 9), "confirmed"]
+
+
+@pytest.mark.parametrize("waits", ["sleeps", "watched"])
+def test_an_event_that_was_spent_is_asked_for_anew(made: Scripted, waits: str) -> None:
+    """Though the queue was armed before it was taken."""
+    made.stream._sleeping = int(waits == "sleeps")
+    made.stream._watched = waits == "watched"
+    has_said_in_memory(made)
+    made.arrives(made.state.event())
+    made.stream._on_event()
+    assert [each for each in made.noted if isinstance(each, tuple) and each[0] == "event"] == [
+        ("event", 1), ("event", 2)
+    ]  # fmt: skip
+
+
+def test_what_was_written_before_the_event_was_asked_for_is_seen(made: Scripted) -> None:
+    made.stream._watched = True
+    has_said_in_memory(made)
+    made.sender.meanwhile = lambda: in_ring(made, 3, data(7)) if made.state.received == 2 else None
+    in_ring(made, 2, data(5))
+    made.stream._pump()
+    assert made.state.own.available == 12
+    assert made.noted.count(("event", 3)) == 1

@@ -2,7 +2,8 @@
 
 What stands between them and an application, with its locks and waits, is written here anew: a program that
 sends what it has in parts of any length, and one that takes what arrives late, by copying, mapping or being
-lent pages of the pool, and keeps those for a while.
+lent pages of the pool, and keeps those for a while.  About every second end tells in memory, now and then;
+one whose peer does looks at its memory only after completions, once it has asked for an event.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from softhca.driver.device import CqHandle, QpHandle
@@ -20,8 +22,9 @@ from softhca.simulation.generation import GenerationEnd
 from softhca.simulation.kinds import FLUSHED, RC, RETRY_EXCEEDED
 from softhca.simulation.mailboxes import Place
 from softhca.simulation.node import Node
+from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.memory_processing import Page
-from softhca.sockets.protocol import CREDIT, RECORD, RECORD_BYTES, Offer, ProtocolError
+from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, Offer, ProtocolError
 from softhca.sockets.stream_state import StreamState
 from softhca.sockets.work_requests import INLINE_BYTES, SIGNALED, WORK_REQUESTS, WorkRequests
 
@@ -61,7 +64,7 @@ class Plan:
 class StreamEnd(GenerationEnd):
     """One end of a stream: sends ``plan``'s data, receives ``expected``'s.
 
-    ``counts`` are the bytes received in each way.
+    ``counts`` are the bytes received in each way, ``told_in_memory`` notifications and credits told so.
     """
 
     def __init__(
@@ -73,8 +76,14 @@ class StreamEnd(GenerationEnd):
         self.counts: Counter[str] = Counter()
         device = node.device
         places = itertools.count(BASE_VA * node.number + (number << 40), _PLACE_STEP)
-        length = expected.pool_bytes + RECORD_BYTES
+        length = expected.pool_bytes + BEHIND_BYTES
         self.pool = Place(device, pd, length, LOCAL | REMOTE_WRITE, next(places))
+        self._behind = BehindPool(int(address_of(self.pool.view)) + expected.pool_bytes)
+        self._in_memory = dice.random() < 0.5
+        self._unconfirmed: set[int] = set()
+        self.told_in_memory = 0
+        self._asked_at = -1
+        self._asleep = False
         self._source = Place(device, pd, len(plan.data), LOCAL, next(places))
         self._source.view[:] = plan.data
         depth = MESSAGES * (WORK_REQUESTS + SCATTERED)
@@ -99,6 +108,8 @@ class StreamEnd(GenerationEnd):
         record = place.va + peer.expected.pool_bytes
         self._requests = WorkRequests(self.qp, place.va, place.rkey, record)
         self._requests.receive(RECEIVES)
+        if self._in_memory:
+            self._requests.notify(self._next(), self.state.in_memory())
 
     # what happens
 
@@ -120,21 +131,50 @@ class StreamEnd(GenerationEnd):
                 self._fail(each.status)
                 return True
             if each.opcode & RECV:
-                self._arrived(each.imm_data)
+                self._requests.receive(1)
+                self._heed(self._arrived, each.imm_data)
             else:
-                while self._under_way and self._under_way[0] <= each.wr_id:
-                    self._under_way.popleft()
+                self._sent_until(each.wr_id)
+        if completions:
+            self._asleep = False
+        if self.state.peer_in_memory and not self._asleep and not self.stopped:
+            self._heed(self._look)
         return bool(completions)
 
-    def _arrived(self, immediate: int) -> None:
-        self._requests.receive(1)
+    def _heed(self, what: Callable[..., None], *arguments: int) -> None:
         try:
-            if self.state.arrived(immediate) == CREDIT:
-                record = self.pool.view[self.expected.pool_bytes :]
-                self.state.peers.credited(*RECORD.unpack(record[:RECORD_BYTES]))
+            what(*arguments)
         except ProtocolError as error:
             self.stopped = True
             self.violate("peers keep to the protocol of streams", str(error))
+
+    def _arrived(self, immediate: int) -> None:
+        self._take_told()
+        if self.state.arrived(immediate) == CREDIT:
+            self.state.peers.credited(*self._behind.record())
+
+    def _take_told(self) -> None:
+        while immediate := self._behind.take(self.state.next_number()):
+            self.state.arrived_in_memory(immediate)
+
+    def _look(self) -> None:
+        """At memory; who finds nothing new since his last request for an event sleeps, having made one."""
+        self._take_told()
+        self.state.peers.credited(*self._behind.record())
+        if self._asked_at != self.state.received:
+            self._asked_at = self.state.received
+            self._requests.request_event(self._next())
+        else:
+            self._asleep = True
+
+    def _sent_until(self, number: int) -> None:
+        """Messages up to ``number`` are written: what was told in memory may need an event."""
+        while self._under_way and self._under_way[0] <= number:
+            self._under_way.popleft()
+        written = {each for each in self._unconfirmed if each <= number}
+        self._unconfirmed -= written
+        if written and self._behind.take_event_request():
+            self._requests.notify(self._next(), self.state.event())
 
     def _fail(self, status: int) -> None:
         self.stopped = True
@@ -192,9 +232,13 @@ class StreamEnd(GenerationEnd):
         if len(self._under_way) >= MESSAGES - 1:
             return False
         found = self.state.next_credit()
-        if found is not None:
+        if found is None:
+            return False
+        if self._tells_in_memory():
+            self._requests.credit_in_memory(self._next_in_memory(), *found[:2])
+        else:
             self._requests.credit(self._next(), *found)
-        return found is not None
+        return True
 
     # sending
 
@@ -202,6 +246,15 @@ class StreamEnd(GenerationEnd):
         number = next(self._numbers)
         self._under_way.append(number)
         return number
+
+    def _next_in_memory(self) -> int:
+        number = self._next()
+        self.told_in_memory += 1
+        self._unconfirmed.add(number)
+        return number
+
+    def _tells_in_memory(self) -> bool:
+        return self._in_memory and self.dice.random() < 0.5
 
     def _send(self) -> bool:
         worked, total = False, len(self.plan.data)
@@ -215,7 +268,12 @@ class StreamEnd(GenerationEnd):
                 break
             inline = length <= INLINE_BYTES
             runs = self._runs(length, inline)
-            self._requests.write(self._next(), runs, places, immediate, SIGNALED, inline)
+            if len(runs) == 1 and self._tells_in_memory():
+                self._requests.write_in_memory(
+                    self._next_in_memory(), *runs[0], places, immediate, inline
+                )
+            else:
+                self._requests.write(self._next(), runs, places, immediate, SIGNALED, inline)
             self.sent += length
             worked = True
         return worked
@@ -243,7 +301,7 @@ class StreamEnd(GenerationEnd):
         world = self.node.world
         world.trace.add(
             world.now, "stream", self.node.number, received=self.received, pool=self.expected.pool_bytes,
-            **self.counts,
+            told_in_memory=self.told_in_memory, **self.counts,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -21,10 +21,10 @@ cdef class RecordA:
 
 
 cdef class RecordB:
-    cdef readonly unsigned long long address, length, tail, head, notifications
+    cdef readonly unsigned long long address, length, tail, head, notifications, done
     cdef readonly unsigned int rkey
-    cdef unsigned long long _done
 
     cpdef unsigned long long room(self, bint aligned=*) except? 0
+    cpdef unsigned long long unanswered(self) except? 0
     cpdef list reserve(self, unsigned long long length, bint aligned=*)
     cpdef object credited(self, head, notifications)

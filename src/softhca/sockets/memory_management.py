@@ -196,7 +196,7 @@ class RecordB:
         self.head = 0
         self.tail = 0
         self.notifications = 0
-        self._done = 0
+        self.done = 0
 
     @property
     def free(self) -> int:
@@ -205,16 +205,20 @@ class RecordB:
 
     def room(self, aligned: bool = False) -> int:
         """Bytes that one notification may tell of now, from the next page on where ``aligned``."""
-        if self.notifications - self._done >= _NOTIFICATIONS:
+        if self.notifications - self.done >= _NOTIFICATIONS:
             return 0
         free: cython.ulonglong = self.length - (self.tail - self.head)
         skipped: cython.ulonglong = _to_page(self.tail) if aligned else 0
         return free - skipped if free > skipped else 0
 
+    def unanswered(self) -> int:
+        """Notifications that the peer has not told as taken."""
+        return self.notifications - self.done
+
     @property
     def presses(self) -> bool:
         """Whether so many notifications are not answered that the peer should say soon what it has taken."""
-        return self.notifications - self._done >= _NOTIFICATIONS // 4
+        return self.notifications - self.done >= _NOTIFICATIONS // 4
 
     def reserve(self, length: int, aligned: bool = False) -> list[Piece]:
         """Take ``length`` bytes, for which there is `room`: where they go."""
@@ -229,6 +233,6 @@ class RecordB:
         """The peer has done with everything before ``head``.  `ProtocolError` where it goes back, or beyond
         what was written, and then nothing changes.
         """
-        if not self.head <= head <= self.tail or not self._done <= notifications <= self.notifications:
+        if not self.head <= head <= self.tail or not self.done <= notifications <= self.notifications:
             raise ProtocolError(f"credit for {head} of {self.tail} bytes, {notifications} notifications")
-        self.head, self._done = head, notifications
+        self.head, self.done = head, notifications

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
 from softhca.memory.bits import PAGE_BYTES
-from softhca.sockets.protocol import RECORD, RECORD_BYTES, Offer
+from softhca.sockets.protocol import BEHIND_BYTES, Offer
 from softhca.verbs import enums as e
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
@@ -29,7 +29,7 @@ from softhca.verbs.pyverbs_error import PyverbsError
 
 _LOCAL = int(e.IBV_ACCESS_LOCAL_WRITE)
 _REMOTE = _LOCAL | int(e.IBV_ACCESS_REMOTE_WRITE)
-_ON_DEMAND = _LOCAL | int(e.IBV_ACCESS_ON_DEMAND)
+_ON_DEMAND = int(e.IBV_ACCESS_ON_DEMAND)
 
 
 class PoolError(OSError):
@@ -40,14 +40,14 @@ class PoolError(OSError):
 
 
 class Pool:
-    """``length`` bytes (whole pages) into which a peer writes, and record B behind them.  Of datagrams the
-    adapter alone writes into them (``remote`` is false), and ``behind`` them is more.
+    """``length`` bytes (whole pages) into which a peer writes, and what it says behind them.  Of datagrams
+    the adapter alone writes into them (``remote`` is false), and ``behind`` them is more.
 
     `PoolError` where they cannot be had.  After `close` no peer writes; the memory stays until every lent
     view is released, and every page that is mapped is mapped no more.
     """
 
-    def __init__(self, pd: PD, length: int, behind: int = RECORD_BYTES, remote: bool = True) -> None:
+    def __init__(self, pd: PD, length: int, behind: int = BEHIND_BYTES, remote: bool = True) -> None:
         self.length = length
         access = _REMOTE if remote else _LOCAL
         self._closed = False
@@ -75,11 +75,6 @@ class Pool:
     def lkey(self) -> int:
         """Of the pool, and what is behind it."""
         return self._region.lkey
-
-    def record(self) -> tuple[int, int]:
-        """Record B, as the peer has written it last."""
-        head, count = RECORD.unpack(primitives.bytes_at(self.address + self.length, RECORD_BYTES))
-        return head, count
 
     def lend(self, offset: int, length: int, released: Callable[[], object]) -> memoryview:
         """A view of pool memory; ``released`` is called once it and all views made of it are released."""
@@ -310,13 +305,14 @@ class AddressRecord(NamedTuple):
 class AddressSpace:
     """The application's own memory, as a protection domain's adapter reaches it: on demand, by a key for all
     of it, so that nothing is registered or pinned for one send.  ``lkey`` is 0 where the adapter cannot.
+    Senders hold what they name until it is taken.
     """
 
     def __init__(self, pd: PD) -> None:
         self._region: MR | None = None
         self.lkey = 0
         try:
-            self._region = MR(pd, PAGE_BYTES, _ON_DEMAND, implicit=True)
+            self._region = MR(pd, PAGE_BYTES, _ON_DEMAND, implicit=True, held=True)
             self.lkey = self._region.lkey
         except PyverbsError:
             pass

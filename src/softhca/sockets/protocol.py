@@ -1,7 +1,8 @@
-"""What two stream sockets say to each other: the offer of each side, notifications, record B.
+"""What two stream sockets say to each other: the offer of each side, notifications, and what a side writes
+behind its peer's pool.
 
-All numbers are in network byte order but record B, whose two words the reader's adapter puts into memory as
-they are (little-endian).  `docs/sockets.md` has the tables.
+All numbers are in network byte order but those behind the pool, which the reader's adapter puts into memory
+as they are (little-endian).  `docs/sockets.md` has the tables.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import struct
 from dataclasses import dataclass
 
 MAGIC = b"sS"
-VERSION = 2
+VERSION = 3
 _OFFER = struct.Struct("!2sBBHQII")
 _ADDRESSES = struct.Struct("!16s16s")
 OFFER_BYTES = _OFFER.size
@@ -20,6 +21,20 @@ RECORD = struct.Struct("<QQ")
 beginning of the stream.
 """
 RECORD_BYTES = RECORD.size
+EVENT_REQUEST = 64
+"""Offset behind the pool of a 64-bit word that the peer makes 1 when it wants an immediate with what comes
+next, because nobody looks at its memory.
+"""
+NOTIFICATION_RING = 128
+"""Offset behind the pool of the notification ring: that number which stands in the upper half of an entry,
+modulo `RING_ENTRIES`, is its place; the lower half is what the immediate would be.
+"""
+RING_ENTRIES = 256
+"""More than there can be notifications of one side that the other has not taken: `NOTIFICATIONS` of data,
+and one for each receive work request.
+"""
+BEHIND_BYTES = NOTIFICATION_RING + 8 * RING_ENTRIES
+"""What there is behind the pool."""
 
 SMALLEST_POOL_BYTES = 16 << 10
 LARGEST_POOL_BYTES = 256 << 20
@@ -30,6 +45,7 @@ _KIND_SHIFT = 30
 ALIGNED = 1 << 28
 _ALONE = 1
 _CLOSED = 1
+_IN_MEMORY = 1
 
 
 class ProtocolError(Exception):
@@ -38,8 +54,8 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Offer:
-    """Where the peer may write: ``pool_bytes`` at ``address`` (a power of two), and record B behind them,
-    all under ``rkey``.  ``port``: the TCP port number of who asks, 0 in an answer.  ``alone``: no TCP
+    """Where the peer may write: ``pool_bytes`` at ``address`` (a power of two), and `BEHIND_BYTES` behind
+    them, all under ``rkey``.  ``port``: the TCP port number of who asks, 0 in an answer.  ``alone``: no TCP
     connection belongs to it.
     """
 
@@ -67,7 +83,7 @@ class Offer:
             raise ProtocolError(f"magic {magic!r}, version {version}, flags {flags:#x}")
         if not SMALLEST_POOL_BYTES <= pool_bytes <= LARGEST_POOL_BYTES or pool_bytes & (pool_bytes - 1):
             raise ProtocolError(f"a pool of {pool_bytes} bytes")
-        if address + pool_bytes + RECORD_BYTES >= 1 << 64:
+        if address + pool_bytes + BEHIND_BYTES >= 1 << 64:
             raise ProtocolError(f"a pool at {address:#x}")
         return cls(address, pool_bytes, rkey, port, bool(flags & _ALONE))
 
@@ -83,18 +99,23 @@ def addresses_of(hello: bytes) -> tuple[bytes, bytes]:
 @dataclass(frozen=True)
 class Notification:
     """An immediate: ``DATA`` (``length`` bytes of the stream, which begin at the next page of the pool where
-    ``aligned``), ``CREDIT`` (record B was written), ``FIN`` (no more data; ``closed``: nobody reads any more
-    either), ``RESET``.
+    ``aligned``), ``CREDIT`` (record B was written; ``in_memory``: from now on it may be written without
+    telling, and notifications of data may stand in the ring), ``FIN`` (no more data; ``closed``: nobody reads
+    any more either), ``RESET``.
     """
 
     kind: int
     length: int = 0
     aligned: bool = False
     closed: bool = False
+    in_memory: bool = False
 
     def encode(self) -> int:
         """As the 32 bits of an immediate."""
-        value = self.length | (ALIGNED if self.aligned else 0) if self.kind == DATA else int(self.closed)
+        if self.kind == DATA:
+            value = self.length | (ALIGNED if self.aligned else 0)
+        else:
+            value = _IN_MEMORY if self.in_memory else _CLOSED if self.closed else 0
         return self.kind << _KIND_SHIFT | value
 
     @classmethod
@@ -106,6 +127,6 @@ class Notification:
             if not length or value & ~(MOST_DATA_BYTES | ALIGNED):
                 raise ProtocolError(f"an immediate of {immediate:#x}")
             return cls(DATA, length, bool(value & ALIGNED))
-        if value & ~_CLOSED or (value and kind != FIN):
+        if value & ~_CLOSED or (value and kind == RESET):
             raise ProtocolError(f"an immediate of {immediate:#x}")
-        return cls(kind, closed=bool(value))
+        return cls(kind, closed=kind == FIN and bool(value), in_memory=kind == CREDIT and bool(value))

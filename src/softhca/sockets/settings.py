@@ -20,6 +20,7 @@ class Settings:
     ``direct_bytes``: above it memory that may change is, too, also where it must be waited for.
     ``chunk_bytes``: what one notification tells of at most, and half of the peer's pool.
     ``mapping``: whether receives map at all.
+    ``in_memory``: whether a sender tells by writing into its peer's memory, where that takes no packet.
     ``datagrams``: whether datagrams may go by RDMA.
     ``by_cm``: connect and listen by the connection manager alone, without TCP.  ``keepalive_s``: so often
     such a connection, and any whose sender finds no room, asks whether its peer's adapter lives (0: never).
@@ -36,6 +37,7 @@ class Settings:
     direct_bytes: int = 64 << 10
     chunk_bytes: int = 1 << 20
     mapping: bool = True
+    in_memory: bool = True
     datagrams: bool = True
     by_cm: bool = False
     keepalive_s: float = 5.0

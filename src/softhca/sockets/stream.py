@@ -26,7 +26,7 @@ from softhca.sockets.memory_processing import Pool
 from softhca.sockets.protocol import Offer
 from softhca.sockets.settings import Settings
 from softhca.sockets.stream_parts import Guard
-from softhca.sockets.stream_path import FAILED, StreamPath
+from softhca.sockets.stream_path import FAILED, NEVER, StreamPath
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
@@ -62,6 +62,7 @@ class Stream(StreamPath):
         self._driver = context.driver
         channel = self._driver.session.channel
         self._progress, self._polls = channel.progress, channel.shares_addresses
+        self._next_look = 1 if self._polls and settings.in_memory else NEVER
         self._completion_thread = completion_thread_of(self._driver)
         self.receiver = Receiver(Pool(pd, settings.pool_bytes), settings, self._release)
         self._given_back = self.receiver.given_back
@@ -106,10 +107,20 @@ class Stream(StreamPath):
 
     def _arm(self) -> None:
         """With the lock held: ask for the next event."""
-        try:  # noqa: SIM105, a context manager takes longer than the call
-            self._handle.arm(not (self._sleeping or self._watched))
+        wanted = self._sleeping or self._watched
+        state = self._state
+        try:
+            self._handle.arm(not wanted)
+            if wanted and state is not None and state.peer_in_memory and not self.error:
+                self.sender.request_event(state.received)
         except FAILED:
             pass
+
+    def _writes_in_place(self) -> bool:
+        """Whether the adapter carries WRITEs of this connection out itself, on this host."""
+        qp = self._cmid._qp
+        assert qp is not None
+        return "same_host_operations" in self._driver.query_counters(qp=qp.qp_num)
 
     @property
     def opened(self) -> bool:

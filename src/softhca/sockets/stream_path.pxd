@@ -1,6 +1,7 @@
 from softhca.driver.poll_back_off cimport PollBudget
 from softhca.driver.polling cimport CompletionPoller
 from softhca.driver.work_requests cimport Completion
+from softhca.sockets.behind_pool cimport BehindPool
 from softhca.sockets.stream_receiving cimport Receiver
 from softhca.sockets.stream_sending cimport Sender
 from softhca.sockets.stream_state cimport StreamState
@@ -16,6 +17,7 @@ cdef class StreamPath:
     cdef public object _lock
     cdef public bint _news, _pumping, _missed, _closed, _lost, _goodbye, _watched, _polls
     cdef public unsigned int _owed, _sleeping
+    cdef public unsigned long long _next_look
     cdef public StreamState _state
     cdef public WorkRequests _requests
     cdef public PollBudget _budget
@@ -27,6 +29,10 @@ cdef class StreamPath:
     cpdef object unlock(self)
     cpdef object leave(self)
     cpdef object _pump(self)
+    cpdef object _take(self)
+    cpdef object _take_told(self, StreamState state)
+    cpdef bint _has_news(self) except -1
+    cpdef object _look_for_place(self)
     cpdef object _arrived(self, unsigned int immediate)
     cpdef object _changed(self)
     cpdef object _credit(self, bint anyhow=*, bint empty=*)

@@ -22,6 +22,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.poll_back_off import PollBudget
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
+from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.protocol import CREDIT, ProtocolError
 from softhca.sockets.stream_parts import Stopped, failure
 from softhca.sockets.stream_receiving import Receiver
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 READABLE, WRITABLE = 1, 2
 """What `StreamPath.wait` waits for most often."""
+LOOK_EACH = 4096
+"""Whether the adapter writes in place is asked after 1, 2, 4 … messages, and then each time after so many."""
+NEVER = 1 << 62
+"""No message has this number."""
 OWED = 16
 """Receive work requests that have completed are posted anew so many at a time."""
 MORE_NS, BUSY_NS = 20_000, 2_000_000
@@ -48,6 +53,7 @@ Ready = Callable[[], bool] | int
 
 _READABLE, _WRITABLE = cython.declare(cython.int, READABLE), cython.declare(cython.int, WRITABLE)
 _OWED = cython.declare(cython.uint, OWED)
+_LOOK_EACH = cython.declare(cython.ulonglong, LOOK_EACH)
 _MORE_NS, _BUSY_NS = cython.declare(cython.ulonglong, MORE_NS), cython.declare(cython.ulonglong, BUSY_NS)
 _CREDIT = cython.declare(cython.int, CREDIT)
 _MESSAGES = cython.declare(cython.Py_ssize_t, MESSAGES)
@@ -77,6 +83,7 @@ class StreamPath:
     _lost: bool
     _goodbye: bool
     _watched: bool
+    _next_look: int
     _owed: int
     _sleeping: int
     _state: StreamState  # None until the peer has said its offer, as the next one
@@ -95,6 +102,7 @@ class StreamPath:
     _judge_end: Callable[[], object]
     _reclaim: Callable[[], object]
     _sleep: Callable[[Callable[[], bool], float | None], bool]
+    _writes_in_place: Callable[[], bool]
 
     def _begin_path(self) -> None:
         """Of a new stream, whose halves, completion queue and driver come later."""
@@ -106,6 +114,7 @@ class StreamPath:
         self._goodbye = self._watched = self._polls = False
         self._state = self._requests = None  # type: ignore[assignment]
         self._owed = self._sleeping = 0
+        self._next_look = NEVER
         self._budget = PollBudget()
         self._completion = Completion()
 
@@ -148,26 +157,27 @@ class StreamPath:
             self._serve()
 
     def _pump(self) -> None:
-        """With the lock held: take all completions there are, and answer them."""
+        """With the lock held: take all completions there are, and what the peer has told in memory, and
+        answer them.
+        """
         if self._pumping or self._closed or self._state is None:
             return
-        poller: CompletionPoller = self._poller
-        each: Completion = self._completion
         sender: Sender = self.sender
         self._pumping = True
         try:
-            while poller.waiting() and poller.advance(each):
-                if each.status:
-                    self._fail(errno.ECONNRESET)
-                elif each.opcode & _RECV:
-                    self._owed += 1
-                    self._arrived(each.imm_data)
-                else:
-                    sender.retire(each.wr_id)
+            self._take()
+            if self._state.peer_in_memory and (self._sleeping or self._watched):
+                # of an event that is spent there is none any more, and what is written meanwhile tells nobody
+                while not self.error and sender.request_event(self._state.received):
+                    self._take()
             while self._owed >= _OWED and not self.error:
                 sender.requests.receive(_OWED)
                 self._owed -= _OWED
             self._credit()
+            if sender.unconfirmed:
+                self._take()
+                if not self.error:
+                    sender.confirm(self.receiver.behind)
         except ProtocolError:
             self._forged()
         except FAILED:
@@ -176,11 +186,52 @@ class StreamPath:
             self._pumping = False
             self._changed()
 
+    def _take(self) -> None:
+        """Take completions; before an immediate what was told in memory before it, and what else was last."""
+        state: StreamState = self._state
+        poller: CompletionPoller = self._poller
+        each: Completion = self._completion
+        while poller.waiting() and poller.advance(each):
+            if each.status:
+                self._fail(errno.ECONNRESET)
+            elif each.opcode & _RECV:
+                self._owed += 1
+                if state.peer_in_memory:
+                    self._take_told(state)
+                self._arrived(each.imm_data)
+            else:
+                self.sender.retire(each.wr_id)
+        if state.peer_in_memory:
+            self._take_told(state)
+            head, notifications = self.receiver.behind.record()
+            state.peers.credited(head, notifications)
+
+    def _take_told(self, state: StreamState) -> None:
+        """Take the notifications that stand in the ring and come next."""
+        behind: BehindPool = self.receiver.behind
+        immediate: cython.uint = behind.take(state.next_number())
+        while immediate:
+            state.arrived_in_memory(immediate)
+            immediate = behind.take(state.next_number())
+
+    def _has_news(self) -> bool:
+        """Whether a completion waits, or the peer has told something in memory."""
+        state: StreamState = self._state
+        if self._poller.waiting():
+            return True
+        if state is None or not state.peer_in_memory:
+            return False
+        behind: BehindPool = self.receiver.behind
+        return behind.shows(state.next_number(), state.peers.head, state.peers.done)
+
     def _arrived(self, immediate: int) -> None:
         state: StreamState = self._state
+        before: cython.bint = state.peer_in_memory
         if state.arrived(immediate) == _CREDIT:
-            head, notifications = self.receiver.pool.record()
+            head, notifications = self.receiver.behind.record()
             state.peers.credited(head, notifications)
+            if state.peer_in_memory and not before:
+                self._arm()
         if state.was_reset:
             self._fail(errno.ECONNRESET)
 
@@ -198,6 +249,14 @@ class StreamPath:
             found = state.opening()
         if found is not None:
             self.sender.credit(found)
+            if self.sender.number >= self._next_look:
+                self._look_for_place()
+
+    def _look_for_place(self) -> None:
+        """With the lock held: tell in memory where the adapter writes in place."""
+        self._next_look = self.sender.number + min(self.sender.number, _LOOK_EACH)
+        if not self.sender.in_memory and self._writes_in_place():
+            self.sender.tell_in_memory()
 
     # waiting
 
@@ -211,7 +270,7 @@ class StreamPath:
 
     def _has_ended(self, ready: Ready) -> bool:
         """Whether a wait for ``ready`` is over, after taking what has come."""
-        if self._pumping or self._poller.waiting():
+        if self._pumping or self._has_news():
             self._missed = True  # first: whoever holds the lock sees it when he gives that back
             if self._lock.acquire(blocking=False):
                 self._missed = False
@@ -287,7 +346,7 @@ class StreamPath:
         """With the lock held: take what has come in."""
         if self._closed:
             raise failure(self.error)
-        if self._poller.waiting():
+        if self._has_news():
             self._pump()
         return self._state
 
@@ -337,6 +396,8 @@ class StreamPath:
         self.receiver.relieve()
         try:
             self._credit()
+            if self.sender.unconfirmed:
+                self._pump()
         except FAILED:
             self._fail(errno.ECONNRESET)
         self._changed()
@@ -377,10 +438,12 @@ class StreamPath:
         try:
             if self.sender.taken < number and self._poller.waiting():
                 self._pump()
-            self.sender.judge(self.sender.taken >= number)
+            prompt: cython.bint = self.sender.taken >= number
+            self.sender.judge(prompt)
         finally:
             self.leave()
-        self.wait(partial(self._is_taken, number), None)
+        if not prompt:
+            self.wait(partial(self._is_taken, number), None)
 
     def _is_taken(self, number: int) -> bool:
         return self.sender.taken >= number
@@ -439,7 +502,12 @@ class StreamPath:
         if not state.opened:
             return 0, False
         try:
-            return self.sender.post(view, frozen, blocking)
+            posted = self.sender.post(view, frozen, blocking)
+            if self.sender.unconfirmed:
+                self._pump()
+            elif self.sender.number >= self._next_look:
+                self._look_for_place()
+            return posted
         except FAILED:
             self._fail(errno.ECONNRESET)
             raise failure(self.error) from None

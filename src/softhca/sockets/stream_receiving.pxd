@@ -1,10 +1,12 @@
 from softhca.machine.primitives cimport address_of, bytes_at, copy
+from softhca.sockets.behind_pool cimport BehindPool
 from softhca.sockets.memory_management cimport RecordA
 
 
 cdef class Receiver:
     cdef public object pool, given_back
     cdef public RecordA own
+    cdef public BehindPool behind
     cdef public unsigned long long copied_bytes, mapped_bytes, lent_bytes, _threshold
     cdef public object _release
     cdef public bint _mapping, _relieving

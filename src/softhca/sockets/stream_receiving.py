@@ -12,6 +12,7 @@ import cython
 
 from softhca.machine.primitives import address_of, bytes_at, copy
 from softhca.memory.bits import OFFSET_MASK
+from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.memory_management import RecordA
 from softhca.sockets.memory_processing import PageBuffer, Pool
 from softhca.sockets.settings import Settings
@@ -41,6 +42,7 @@ class Receiver:
 
     def __init__(self, pool: Pool, settings: Settings, release: Callable[[int], object]) -> None:
         self.pool = pool
+        self.behind = BehindPool(pool.address + pool.length)
         self.copied_bytes = self.mapped_bytes = self.lent_bytes = 0
         self.given_back: deque[int] = deque()
         self._release = release

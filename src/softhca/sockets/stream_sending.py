@@ -3,6 +3,12 @@
 A completion is asked for where somebody waits for it (memory that may change, a close), and otherwise for
 every 16th message or when a quarter of the memory for copies has gone since the last: it answers for all
 messages before it, too.
+
+Where the adapter carries WRITEs out in place as they are posted, this side tells *in memory*: data are
+written out of the program's own memory, then their notification into the peer's ring.  When that has been
+written, which its completion says, this side looks whether the peer has asked for an event, and gives it one.
+An immediate is a packet: until it is answered nothing is written in place, and what few messages come
+meanwhile are immediates, too.
 """
 
 from __future__ import annotations
@@ -12,7 +18,8 @@ from collections import deque
 import cython
 
 from softhca.machine.primitives import address_of
-from softhca.sockets.memory_management import Piece
+from softhca.sockets.behind_pool import BehindPool
+from softhca.sockets.memory_management import NOTIFICATIONS, Piece
 from softhca.sockets.memory_processing import page_list, space_of
 from softhca.sockets.settings import Settings
 from softhca.sockets.staging import Staging
@@ -30,12 +37,22 @@ MISSES = 4
 """After so many waits for memory to be taken in a row, memory is copied rather than waited for."""
 TRY_EACH = 256
 """So many copies later it is tried again."""
+IN_MEMORY_BYTES = 256 << 10
+"""So many bytes at most are told of in memory at once: the peer reads them while they are in a cache."""
+IMMEDIATES = 8
+"""So many messages are told by immediates, where others could be told in memory, until these are answered."""
+PRESSING = NOTIFICATIONS - NOTIFICATIONS // 4
+"""A peer that has not told so many notifications as taken gets an event: its program may do nothing."""
 
 _FULL = cython.declare(cython.Py_ssize_t, MESSAGES - RESERVED)
 _SIGNAL_EACH = cython.declare(cython.ulonglong, SIGNAL_EACH)
 _MISSES, _TRY_EACH = cython.declare(cython.uint, MISSES), cython.declare(cython.uint, TRY_EACH)
 _TAKEN = cython.declare(cython.ulonglong, TAKEN)
 _INLINE_BYTES = cython.declare(cython.ulonglong, INLINE_BYTES)
+_IN_MEMORY_BYTES = cython.declare(cython.ulonglong, IN_MEMORY_BYTES)
+_IMMEDIATES = cython.declare(cython.uint, IMMEDIATES)
+_PRESSING = cython.declare(cython.ulonglong, PRESSING)
+_CREDITS = cython.declare(cython.Py_ssize_t, MESSAGES - 1)
 _WHOLE_BYTES = cython.declare(cython.ulonglong, WHOLE_BYTES)
 _SIGNALED, _SOLICITED = cython.declare(cython.uint, SIGNALED), cython.declare(cython.uint, SOLICITED)
 
@@ -45,6 +62,8 @@ class Sender:
 
     ``number`` is the last message's; all up to ``retired`` have arrived, and the memory of all up to
     ``taken`` may be changed.  ``direct_bytes`` were sent out of the application's own memory.
+    ``in_memory``: notifications of data and credit need no immediate.  ``unconfirmed``: the last message that
+    was told so, until `confirm`; else 0.
     """
 
     requests: WorkRequests
@@ -61,6 +80,9 @@ class Sender:
         self._chunk = settings.chunk_bytes
         self._signaled = self._signaled_tail = 0
         self._misses = self._copies = 0
+        self.in_memory = False
+        self.unconfirmed = self._immediate = self._event_request = 0
+        self._immediates = self._late = self._requested_at = 0
 
     def begin(self, state: StreamState, requests: WorkRequests) -> None:
         """The peer's pool is known."""
@@ -69,7 +91,12 @@ class Sender:
     @property
     def full(self) -> bool:
         """Whether data must wait until messages are retired."""
-        return len(self.inflight) >= _FULL
+        return self._is_full()
+
+    def _is_full(self) -> bool:
+        if len(self.inflight) >= _FULL:
+            return True
+        return self.in_memory and self._immediates >= _IMMEDIATES and self._immediate > self.retired
 
     @property
     def unanswered(self) -> bool:
@@ -81,11 +108,18 @@ class Sender:
         """Whether memory is taken while it is posted, as in shared memory: nobody waits for it then."""
         return self._misses < _MISSES
 
-    def next(self, staged: int = 0, holder: object = None, signaled: bool = True) -> int:
+    def next(
+        self, staged: int = 0, holder: object = None, signaled: bool = True, immediate: bool = True
+    ) -> int:
         """The number of the message that is about to be posted; ``staged`` is the end of its copy, ``holder``
-        keeps its memory.
+        keeps its memory.  ``immediate``: it is told by one, or takes a packet for another reason.
         """
         self.number += 1
+        if not immediate:
+            self._immediates = 0
+        elif self.in_memory:
+            self._immediate = self.number
+            self._immediates += 1
         if signaled:
             self._signaled, self._signaled_tail = self.number, self.staging.tail
         self.inflight.append((self.number, staged, holder))
@@ -119,8 +153,10 @@ class Sender:
         length: cython.ulonglong = view.nbytes
         threshold: cython.ulonglong = self._threshold
         state: StreamState = self._state
-        if len(self.inflight) >= _FULL:
+        if self._is_full():
             return 0, False
+        if self.in_memory and self._immediate <= self.retired:
+            return self._post_in_memory(view, frozen, blocking)
         if not frozen and blocking and threshold < length <= self._direct and self._misses >= _MISSES:
             self._try_again()
         prompt: cython.bint = self._misses < _MISSES
@@ -145,6 +181,70 @@ class Sender:
         self._post_copy(address_of(view, False), length, places, immediate, flags)
         return length, False
 
+    def _post_in_memory(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
+        """`post` where the adapter writes in place: what may change before it has, though nobody waits, is
+        copied.
+        """
+        length: cython.ulonglong = view.nbytes
+        state: StreamState = self._state
+        inline: cython.bint = length <= _INLINE_BYTES
+        direct: cython.bint = not inline and self._lkey != 0 and (frozen or blocking)
+        address: cython.ulonglong = address_of(view, False)
+        lkey: cython.uint = self._lkey
+        staged: cython.ulonglong = 0
+        if not inline and not direct:
+            length = min(length, self.staging.room())
+        length = min(length, self._chunk, state.peers.length >> 1, _IN_MEMORY_BYTES)
+        length, places, notification = state.next_data(length, self._threshold)
+        if not length:
+            return 0, False
+        if direct:
+            self.direct_bytes += length
+        elif not inline:
+            address = self.staging.put(address, length)
+            staged, lkey = self.staging.tail, self.staging.lkey
+        number = self.next(staged, view if direct else None, True, False)
+        self.unconfirmed = number
+        self.requests.write_in_memory(number, address, length, lkey, places, notification, inline)
+        return length, direct
+
+    def tell_in_memory(self) -> None:
+        """From here on, as far as it can be."""
+        self.in_memory = True
+        self._late = 0
+        self.requests.notify(self.next(), self._state.in_memory())
+
+    def confirm(self, behind: BehindPool) -> None:
+        """What was told in memory is written, if it was written in place: the peer gets an event where it has
+        asked for one, where it has much to take, and where it may learn of nothing otherwise.
+        """
+        written: cython.bint = self.retired >= self.unconfirmed
+        self.unconfirmed = 0
+        if written:
+            self._late = 0
+        else:
+            self._late += 1
+            if self._late >= _MISSES:
+                self.in_memory = False
+        presses: cython.bint = self._state.peers.unanswered() == _PRESSING
+        if behind.take_event_request() or presses or not written:
+            self.requests.notify(self.next(), self._state.event(), _SIGNALED | _SOLICITED)
+
+    def request_event(self, received: int) -> bool:
+        """Have the peer tell by an immediate what it tells next; ``received`` says how much it has told.
+        Whether a request has been made, behind which memory is to be looked at again.
+
+        Once for each that it has told: who has told nothing since the last request has still got it.
+        """
+        if self._event_request and self._requested_at == received:
+            return False
+        if len(self.inflight) >= _CREDITS:
+            return False  # the next completion leads here again
+        self._event_request = self.next(0, None, True, False)
+        self._requested_at = received
+        self.requests.request_event(self._event_request)
+        return True
+
     def _post_copy(
         self, address: int, length: int, places: list[Piece], immediate: int, flags: int
     ) -> None:
@@ -158,6 +258,7 @@ class Sender:
         signaled: cython.bint = (
             self.number + 1 - self._signaled >= _SIGNAL_EACH
             or staging.tail - self._signaled_tail > staging.length >> 2
+            or self.in_memory
         )
         number: cython.ulonglong = self.next(staged, None, signaled)
         if signaled:
@@ -177,8 +278,12 @@ class Sender:
 
     def credit(self, found: tuple[int, int, int]) -> None:
         """Tell what this side has done with."""
-        signaled: cython.bint = self.number + 1 - self._signaled >= _SIGNAL_EACH
         head, count, immediate = found
+        if self.in_memory and self._immediate <= self.retired:
+            self.unconfirmed = self.next(0, None, True, False)
+            self.requests.credit_in_memory(self.unconfirmed, head, count)
+            return
+        signaled: cython.bint = self.number + 1 - self._signaled >= _SIGNAL_EACH or self.in_memory
         self.requests.credit(
             self.next(0, None, signaled), head, count, immediate, _SIGNALED if signaled else 0
         )

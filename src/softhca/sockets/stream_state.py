@@ -25,6 +25,8 @@ from softhca.sockets.protocol import (
 )
 
 _CREDIT = Notification(CREDIT).encode()
+_IN_MEMORY = Notification(CREDIT, in_memory=True).encode()
+_NUMBERS = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _OFFSET = cython.declare(cython.ulonglong, OFFSET_MASK)
 _ALIGNED = cython.declare(cython.ulonglong, ALIGNED)
 _MOST = cython.declare(cython.ulonglong, MOST_DATA_BYTES)
@@ -34,6 +36,7 @@ _MOST = cython.declare(cython.ulonglong, MOST_DATA_BYTES)
 class StreamState:
     """``own`` is the pool's account, ``peers`` that of the peer's pool.
 
+    ``received`` counts the peer's notifications, modulo 2^32; ``peer_in_memory``: some stand in the ring.
     ``finished``: the peer sends no more data.  ``deaf``: nor reads it any.  ``was_reset``: it has given the
     connection up.  ``said_fin``: this side sends no more.
     """
@@ -42,18 +45,22 @@ class StreamState:
         self.own = RecordA(pool_bytes)
         self.peers = RecordB(peer.address, peer.pool_bytes, peer.rkey)
         self.finished = self.deaf = self.was_reset = self.said_fin = False
-        self.opened = False
+        self.opened = self.peer_in_memory = False
+        self.received = 0
 
     def arrived(self, immediate: int) -> int:
-        """A notification has arrived; its kind.  After ``CREDIT`` the caller reads record B."""
+        """The next notification has arrived; its kind.  After ``CREDIT`` the caller reads record B."""
         length: cython.ulonglong = immediate & _MOST
         if length and immediate <= (_ALIGNED | _MOST):
             if self.finished:
                 raise ProtocolError("data behind FIN")
             self.own.arrived(length, immediate != length)
             self.opened = True
+            self.received = (self.received + 1) & _NUMBERS
             return DATA
         said = Notification.decode(immediate)
+        self.received = (self.received + 1) & _NUMBERS
+        self.peer_in_memory = self.peer_in_memory or said.in_memory
         if said.kind == FIN:
             self.finished = True
             self.deaf = self.deaf or said.closed
@@ -61,6 +68,16 @@ class StreamState:
             self.was_reset = self.finished = self.deaf = True
         self.opened = True
         return said.kind
+
+    def arrived_in_memory(self, immediate: int) -> None:
+        """`arrived` of what stood in the ring: data are told so, and nothing else."""
+        if not 0 < immediate <= (_ALIGNED | _MOST):
+            raise ProtocolError(f"{immediate:#x} in the notification ring")
+        self.arrived(immediate)
+
+    def next_number(self) -> int:
+        """The number of the peer's next notification."""
+        return (self.received + 1) & _NUMBERS
 
     def next_data(self, length: int, threshold: int) -> tuple[int, list[Piece], int]:
         """Reserve room for as many of ``length`` bytes as there is: how many, where they go in the peer's
@@ -83,6 +100,16 @@ class StreamState:
     def opening(self) -> tuple[int, int, int]:
         """As `next_credit`, with nothing to tell: the peer may send."""
         return 0, 0, _CREDIT
+
+    @staticmethod
+    def in_memory() -> int:
+        """From here on this side may tell in memory: the notification."""
+        return _IN_MEMORY
+
+    @staticmethod
+    def event() -> int:
+        """There is something in memory: the notification."""
+        return _CREDIT
 
     def fin(self, closed: bool) -> int:
         """This side sends no more: the notification."""

@@ -1,11 +1,13 @@
 from softhca.driver.posting cimport QueuePairPoster
-from softhca.machine.primitives cimport bytes_at
+from softhca.machine.primitives cimport address_of, bytes_at, store64
 
 
 cdef class WorkRequests:
     cdef QueuePairPoster _queue_pair
     cdef object _post, _ring
-    cdef unsigned long long _address, _record
+    cdef unsigned long long _address, _record, _words_address
+    cdef public unsigned int told
+    cdef object _words
     cdef unsigned int _rkey
     cdef dict _chains
 
@@ -13,9 +15,17 @@ cdef class WorkRequests:
                        unsigned int flags=*, bint inline=*, bint early=*, unsigned long long whole=*)
     cpdef object write_run(self, unsigned long long number, unsigned long long address, unsigned long long length,
                            unsigned int lkey, list places, unsigned int immediate, unsigned int flags, bint inline)
+    cdef unsigned int _count(self) except? 0
+    cpdef object write_in_memory(self, unsigned long long number, unsigned long long address,
+                                 unsigned long long length, unsigned int lkey, list places,
+                                 unsigned int immediate, bint inline)
+    cpdef object credit_in_memory(self, unsigned long long number, unsigned long long head,
+                                  unsigned long long count)
+    cpdef object request_event(self, unsigned long long number)
+    cpdef object _write_words(self, unsigned long long number, unsigned long long remote, unsigned long long length)
     cpdef object _write(self, unsigned int opcode, unsigned int flags, unsigned int immediate,
                         unsigned long long number, unsigned long long offset, object run, bint inline)
-    cpdef object notify(self, unsigned long long number, unsigned int immediate)
+    cpdef object notify(self, unsigned long long number, unsigned int immediate, unsigned int flags=*)
     cpdef object probe(self, unsigned long long number)
     cpdef object credit(self, unsigned long long number, head, count, unsigned int immediate,
                         unsigned int flags=*)

@@ -1,4 +1,5 @@
-"""The work request module: RDMA WRITEs of what an address record names, and notifications.
+"""The work request module: RDMA WRITEs of what an address record names, and notifications, which are
+immediates, or in memory.
 
 Contiguous memory takes one work request, scattered memory one for each run; each that crosses the end of the
 peer's pool is cut there.  Requests go to the driver as numbers: a verbs work request, its elements and its
@@ -7,15 +8,16 @@ checks would cost more than the rest of a small message.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.driver.work_requests import ReceiveRequest
-from softhca.machine.primitives import bytes_at
+from softhca.machine.primitives import address_of, bytes_at, store64
 from softhca.sockets.memory_management import Piece
 from softhca.sockets.memory_processing import Page
-from softhca.sockets.protocol import RECORD
+from softhca.sockets.protocol import EVENT_REQUEST, NOTIFICATION_RING, RECORD, RING_ENTRIES
 from softhca.verbs import enums as e
 
 if TYPE_CHECKING:
@@ -41,11 +43,15 @@ _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _INLINE = cython.declare(cython.uint, INLINE)
 _TAKEN = cython.declare(cython.ulonglong, TAKEN)
 _WHOLE = cython.declare(cython.ulonglong, WHOLE_BYTES)
+_NUMBERS = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_LAST_ENTRY = cython.declare(cython.ulonglong, RING_ENTRIES - 1)
+_EVENT_REQUEST = cython.declare(cython.ulonglong, EVENT_REQUEST)
+_NOTIFICATION_RING = cython.declare(cython.ulonglong, NOTIFICATION_RING)
 
 
 class WorkRequests:
     """Builds and posts for ``queue_pair``, the driver's half of one; ``address`` and ``rkey`` are the peer's
-    pool, ``record`` the address of the peer's record B.
+    pool, ``record`` the address of the peer's record B.  ``told`` counts notifications, modulo 2^32.
 
     ``flags`` of a call are ``IBV_SEND_SIGNALED`` and ``IBV_SEND_SOLICITED``, of the notification.
     """
@@ -55,6 +61,9 @@ class WorkRequests:
         self._post, self._ring = queue_pair.post_send, queue_pair.ring
         self._address, self._rkey, self._record = address, rkey, record
         self._chains: dict[int, ReceiveRequest] = {}
+        self.told = 0
+        self._words = array("Q", (0, 0))
+        self._words_address = address_of(self._words)
 
     def write(
         self,
@@ -91,7 +100,13 @@ class WorkRequests:
                 else:
                     self._write(_WRITE, 0, 0, number, offset, run, inline)
             self._write(_WRITE_IMM, flags, immediate, number, 0, None, False)
+        self._count()
         self._ring()
+
+    def _count(self) -> int:
+        """One notification more: its number."""
+        self.told = (self.told + 1) & _NUMBERS
+        return self.told
 
     def write_run(
         self, number: int, address: int, length: int, lkey: int, places: list[Piece], immediate: int,
@@ -108,6 +123,42 @@ class WorkRequests:
             _WRITE_IMM, flags | _INLINE if inline else flags, immediate, number, remote, self._rkey, address,
             length, lkey,
         )  # fmt: skip
+        self._count()
+        self._ring()
+
+    def write_in_memory(
+        self, number: int, address: int, length: int, lkey: int, places: list[Piece], immediate: int,
+        inline: bool,
+    ) -> None:
+        """WRITE one run, and then the notification into the peer's ring; the completion ``number`` comes when
+        both are written.
+        """
+        told: cython.ulonglong = self._count()
+        flags: cython.uint = _INLINE if inline else 0
+        size: cython.ulonglong
+        for offset, size in places:
+            self._queue_pair.post_run(
+                _WRITE, flags, 0, number, self._address + offset, self._rkey, address, size, lkey
+            )
+            address += size
+        store64(self._words_address, told << 32 | immediate)
+        self._write_words(number, self._record + _NOTIFICATION_RING + 8 * (told & _LAST_ENTRY), 8)
+
+    def credit_in_memory(self, number: int, head: int, count: int) -> None:
+        """Write record B at the peer, and tell nothing."""
+        store64(self._words_address, head)
+        store64(self._words_address + 8, count)
+        self._write_words(number, self._record, 16)
+
+    def request_event(self, number: int) -> None:
+        """Have the peer send an immediate with what it writes next."""
+        store64(self._words_address, 1)
+        self._write_words(number, self._record + _EVENT_REQUEST, 8)
+
+    def _write_words(self, number: int, remote: int, length: int) -> None:
+        self._queue_pair.post_run(
+            _WRITE, _SIGNALED | _INLINE, 0, number, remote, self._rkey, self._words_address, length, 0
+        )
         self._ring()
 
     def _write(
@@ -144,9 +195,10 @@ class WorkRequests:
             data,
         )
 
-    def notify(self, number: int, immediate: int) -> None:
+    def notify(self, number: int, immediate: int, flags: int = SIGNALED) -> None:
         """Tell, without data."""
-        self._write(_WRITE_IMM, _SIGNALED, immediate, number, 0, None, False)
+        self._write(_WRITE_IMM, flags, immediate, number, 0, None, False)
+        self._count()
         self._ring()
 
     def probe(self, number: int) -> None:
@@ -162,6 +214,7 @@ class WorkRequests:
             _WRITE_IMM, flags | _INLINE, immediate, number, self._record, self._rkey, 0, 0, 0, 0, 0, (),
             RECORD.pack(head, count),
         )  # fmt: skip
+        self._count()
         self._ring()
 
     def receive(self, count: int) -> None:
