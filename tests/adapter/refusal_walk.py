@@ -193,6 +193,11 @@ def memory(walk: Walk) -> None:
     )["lkey"]
     walk.step(control.IMPORT_MR, pd=pd, mr=on_demand)
     walk.step(control.DEREG_MR, last=True, lkey=on_demand)
+    held = walk.call(
+        control.REG_MR, pd=pd, access=ON_DEMAND, va=0x10000, address=0x10000, length=4096, held=1
+    )["lkey"]
+    walk.wrong(control.REREG_MR, {"lkey": held, "flags": control.REREG_ACCESS, "access": 1 | ON_DEMAND})
+    walk.call(control.DEREG_MR, lkey=held)
     mw = walk.step(control.ALLOC_MW, pd=pd, type=1)["mw"]
     walk.step(control.DEALLOC_MW, last=True, mw=mw)
     mr = walk.step(control.ALLOC_FAST_MR, pd=pd, max_pages=4)["mr"]
