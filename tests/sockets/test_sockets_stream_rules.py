@@ -63,9 +63,11 @@ class Requests(WorkRequests):
 
     def __init__(self, noted: list[Any], said: list[int]) -> None:
         self.noted, self.said = noted, said
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def receive(self, count: int) -> None:
         self.noted.append(("receives", count))
+        self.meanwhile()
 
     def notify(self, number: int, immediate: int, flags: int = SIGNALED) -> None:
         self.said.append(immediate)
@@ -476,3 +478,19 @@ def test_what_was_written_before_the_event_was_asked_for_is_seen(made: Scripted)
     made.stream._pump()
     assert made.state.own.available == 12
     assert made.noted.count(("event", 3)) == 1
+
+
+def test_an_event_that_comes_while_credit_is_told_is_asked_for_anew(made: Scripted) -> None:
+    """It is taken by the look behind that."""
+    made.stream._watched = True
+    has_said_in_memory(made)
+
+    def credit_is_told() -> None:
+        made.sender.unconfirmed = 9
+        made.arrives(made.state.event())
+
+    made.requests.meanwhile = credit_is_told
+    made.arrives(*[made.state.event()] * OWED)
+    made.stream._pump()
+    assert made.state.received == OWED + 2
+    assert made.noted[-1] == ("event", OWED + 2)

@@ -29,6 +29,7 @@ cdef class StreamPath:
     cpdef object unlock(self)
     cpdef object leave(self)
     cpdef object _pump(self)
+    cpdef object _request_event(self)
     cpdef object _take(self)
     cpdef object _take_told(self, StreamState state)
     cpdef bint _has_news(self) except -1

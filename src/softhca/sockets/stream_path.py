@@ -166,10 +166,7 @@ class StreamPath:
         self._pumping = True
         try:
             self._take()
-            if self._state.peer_in_memory and (self._sleeping or self._watched):
-                # of an event that is spent there is none any more, and what is written meanwhile tells nobody
-                while not self.error and sender.request_event(self._state.received):
-                    self._take()
+            self._request_event()
             while self._owed >= _OWED and not self.error:
                 sender.requests.receive(_OWED)
                 self._owed -= _OWED
@@ -178,6 +175,7 @@ class StreamPath:
                 self._take()
                 if not self.error:
                     sender.confirm(self.receiver.behind)
+                self._request_event()
         except ProtocolError:
             self._forged()
         except FAILED:
@@ -185,6 +183,14 @@ class StreamPath:
         finally:
             self._pumping = False
             self._changed()
+
+    def _request_event(self) -> None:
+        """Where somebody sleeps: have the peer make an event of what comes next, as long as what it has told
+        may have spent the last request; behind each request look again, for what came before it tells nobody.
+        """
+        if self._state.peer_in_memory and (self._sleeping or self._watched):
+            while not self.error and self.sender.request_event(self._state.received):
+                self._take()
 
     def _take(self) -> None:
         """Take completions; before an immediate what was told in memory before it, and what else was last."""
