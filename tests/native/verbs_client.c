@@ -588,6 +588,10 @@ static void advice(void)
 
     CHECK(context->num_comp_vectors == sysconf(_SC_NPROCESSORS_CONF));
     CHECK(!front->create_cq_ex(context, &queue) && errno == EINVAL);
+    queue = (struct ibv_cq_init_attr_ex){.cqe = 8, .comp_mask = 1, .flags = 4};
+    CHECK(!front->create_cq_ex(context, &queue) && errno == EOPNOTSUPP);
+    queue.flags = 3; /* single-threaded, and ignore overruns */
+    CHECK((made = (struct ibv_cq *)front->create_cq_ex(context, &queue)) && !ibv_destroy_cq(made));
     CHECK(!ibv_create_cq(context, 8, NULL, NULL, context->num_comp_vectors) && errno == EINVAL);
     CHECK(!ibv_create_cq(context, 8, NULL, NULL, -1) && errno == EINVAL);
     CHECK((made = ibv_create_cq(context, 8, NULL, NULL, context->num_comp_vectors - 1)));

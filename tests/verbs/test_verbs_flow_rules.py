@@ -1,5 +1,6 @@
 """What specifications of header fields mean over a frame's key, and rules that a program makes of them."""
 
+import ctypes
 import errno
 
 import pytest
@@ -103,3 +104,26 @@ def test_flags_and_fields_of_types_without_any_are_refused():
             with pytest.raises(PyverbsRDMAError) as refused:
                 Flow(qp, attributes)
             assert refused.value.error_code == code
+
+
+class Ipv6Filter(ctypes.Structure):
+    """As ``ibv_flow_ipv6_filter`` stands in ``infiniband/verbs.h``."""
+
+    _fields_ = (
+        ("src_ip", ctypes.c_uint8 * 16), ("dst_ip", ctypes.c_uint8 * 16), ("flow_label", ctypes.c_uint32),
+        ("next_hdr", ctypes.c_uint8), ("traffic_class", ctypes.c_uint8), ("hop_limit", ctypes.c_uint8),
+    )  # fmt: skip
+
+
+class Ipv6Structure(ctypes.Structure):
+    """As ``ibv_flow_spec_ipv6``."""
+
+    _fields_ = (
+        ("type", ctypes.c_int), ("size", ctypes.c_uint16), ("val", Ipv6Filter), ("mask", Ipv6Filter),
+    )  # fmt: skip
+
+
+def test_a_specification_has_the_size_of_its_structure_in_c():
+    assert Ipv6Spec().size == ctypes.sizeof(Ipv6Structure)
+    assert (EthSpec().size, Ipv4ExtSpec().size, TcpUdpSpec(e.IBV_FLOW_SPEC_UDP).size) == (40, 32, 16)
+    assert "88" in str(Ipv6Spec())

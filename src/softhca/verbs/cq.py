@@ -78,7 +78,10 @@ _BYTE_LEN, _IMM, _QP_NUM, _SRC_QP, _SLID, _SL, _DLID_PATH_BITS, _CVLAN, _FLOW_TA
 )
 _FIELDS = int(IBV_WC_STANDARD_FLAGS) | _TIMESTAMPS | _WALLCLOCK
 _ENOENT = errno.ENOENT
-_SINGLE_THREADED = int(ibv_create_cq_attr_flags.IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+_FLAGS = int(
+    ibv_create_cq_attr_flags.IBV_CREATE_CQ_ATTR_SINGLE_THREADED
+    | ibv_create_cq_attr_flags.IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN
+)
 _MASK_FLAGS = int(ibv_cq_init_attr_mask.IBV_CQ_INIT_ATTR_MASK_FLAGS)
 _MASK_PD = int(ibv_cq_init_attr_mask.IBV_CQ_INIT_ATTR_MASK_PD)
 _MASKS = _MASK_FLAGS | _MASK_PD
@@ -374,7 +377,7 @@ class CQEX(_CompletionQueue):
             )
         for name, bits in (
             ("comp_mask", attr.comp_mask & ~_MASKS),
-            ("flags", attr.flags & ~_SINGLE_THREADED if attr.comp_mask & _MASK_FLAGS else 0),
+            ("flags", attr.flags & ~_FLAGS if attr.comp_mask & _MASK_FLAGS else 0),
         ):
             if bits:
                 raise PyverbsRDMAError(

@@ -133,7 +133,7 @@ class Ipv6Spec(Spec):
     __slots__ = _NAMES = _with_masks(
         "dst_ip", "src_ip", "flow_label", "next_hdr", "traffic_class", "hop_limit"
     )
-    _bytes = 72
+    _bytes = 88
 
     def __init__(
         self,
