@@ -42,7 +42,7 @@ GOLDEN = {
     "manager-failover": "b55959311fd46a76fa5f17d599316c7e",
     "native-failover": "aa19196febcd7fd1918473920dd68c3d",
     "native-lap": "39805fd856ddb2a497685bd59c0bc937",
-    "stream-under-loss": "3c1373c6f822b8e85c9379ef6455ff81",
+    "stream-under-loss": "ddc32d26004a23215b9ccf891ed25609",
     "datagram-sockets": "9be5566c79805dda5b89ea007814625e",
     "torn-writes": "6af8869cfc9c68eaebe2f2996d8be03f",
     "xrc-chaos": "f3f250410caa7670824733d4f1a508be",

@@ -53,7 +53,7 @@ REFUSALS = {
     "fields": (extended_cq(wc_flags=1 << 40), "EOPNOTSUPP", "completion fields: 0x10000000000"),
     "cq mask": (extended_cq(comp_mask=1 << 9), "EOPNOTSUPP", "comp_mask 0x200 is not"),
     "cq flags": (
-        extended_cq(comp_mask=e.IBV_CQ_INIT_ATTR_MASK_FLAGS, flags=6), "EOPNOTSUPP", "flags 0x6 is not",
+        extended_cq(comp_mask=e.IBV_CQ_INIT_ATTR_MASK_FLAGS, flags=6), "EOPNOTSUPP", "flags 0x4 is not",
     ),
     "qp mask": (
         extended_qp(comp_mask=PD_MASK | 1 << 20 | e.IBV_QP_INIT_ATTR_RX_HASH), "EOPNOTSUPP",
