@@ -9,11 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
+from softhca.sockets import memory_processing
 
 Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
@@ -160,6 +163,26 @@ def test_both_directions_at_once_by_two_threads_each(connected: Connect) -> None
     for each in threads:
         each.join(limit_s(120))
     assert sums == {name: hashlib.sha256(each).digest() for name, each in data.items()}
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_memory_is_read_as_it_stands_by_an_adapter_in_this_process_alone(
+    monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """One in a process of its own asks the operating system for it, as far as that lets it."""
+    made: list[bool] = []
+
+    def region(pd: object, length: int, access: int, implicit: bool, held: bool) -> SimpleNamespace:
+        assert implicit
+        made.append(held)
+        return SimpleNamespace(lkey=7)
+
+    monkeypatch.setattr(memory_processing, "MR", region)
+    channel = SimpleNamespace(shares_addresses=here)
+    driver = SimpleNamespace(session=SimpleNamespace(channel=channel))
+    pd: Any = SimpleNamespace(ctx=SimpleNamespace(driver=driver))
+    assert memory_processing.AddressSpace(pd).lkey == 7
+    assert made == [here]
 
 
 CHILD = """

@@ -305,14 +305,15 @@ class AddressRecord(NamedTuple):
 class AddressSpace:
     """The application's own memory, as a protection domain's adapter reaches it: on demand, by a key for all
     of it, so that nothing is registered or pinned for one send.  ``lkey`` is 0 where the adapter cannot.
-    Senders hold what they name until it is taken.
+    Senders hold what they name until it is taken, so an adapter in this process copies it as it stands.
     """
 
     def __init__(self, pd: PD) -> None:
         self._region: MR | None = None
         self.lkey = 0
+        here = pd.ctx.driver.session.channel.shares_addresses
         try:
-            self._region = MR(pd, PAGE_BYTES, _ON_DEMAND, implicit=True, held=True)
+            self._region = MR(pd, PAGE_BYTES, _ON_DEMAND, implicit=True, held=here)
             self.lkey = self._region.lkey
         except PyverbsError:
             pass
