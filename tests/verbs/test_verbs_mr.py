@@ -137,6 +137,14 @@ def test_an_implicit_region_is_all_memory_and_has_some_of_its_own(pd: PD, driver
     assert (mr.length, mr.read(10, 0)) == ((1 << 64) - 1, bytes(10))
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_an_implicit_region_may_be_held_and_no_other(pd: PD, driver: FakeDriver, held: bool) -> None:
+    mr = MR(pd, 10, e.IBV_ACCESS_ON_DEMAND, implicit=True, held=held)
+    assert registration(driver, mr)["held"] is held
+    with pytest.raises(PyverbsUserError, match="implicit"):
+        MR(pd, 10, e.IBV_ACCESS_ON_DEMAND, held=True)
+
+
 def test_advice_goes_to_the_device_by_keys_and_ranges(pd: PD, driver: FakeDriver) -> None:
     sges = [SGE(0x1000, 8, 5), SGE(0x2000, 9, 6)]
     pd.advise_mr(1, 1, sges)

@@ -359,7 +359,9 @@ class FakeDriver:
         return FakeKey(handle, handle << 8, handle << 8)
 
     def reg_implicit_mr(self, pd: int, access: int, held: bool = False) -> FakeKey:
-        return self.reg_mr(pd, 0, (1 << 64) - 1, access)
+        key = self.reg_mr(pd, 0, (1 << 64) - 1, access)
+        self.registrations[key.handle]["held"] = held
+        return key
 
     def advise_mr(self, pd: int, advice: int, flags: int, elements: Any) -> None:
         self.log("advise_mr", pd, advice, flags, elements)

@@ -108,6 +108,8 @@ class MR(Resource):
             return
         if buffer is not None and address:
             raise PyverbsUserError("A region has an address or a buffer, not both")
+        if held and not implicit:
+            raise PyverbsUserError("A region that is held is implicit")
         length, access = UINT64(length), INT32(access)
         address = None if address is None else UINT64(address)
         iova = None if iova is None else UINT64(iova)
