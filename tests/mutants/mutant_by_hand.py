@@ -352,7 +352,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "all that is sent to a peer that has closed is lost, and no error tells"), BY_SOCKETS_STREAM_RULES),
     (m("hand-sk-writable-deaf", STREAM_PATH, "        if state.said_fin or state.deaf:\n            return True\n        staging", "        if state.said_fin:\n            return True\n        staging",
        "who waits until it may send to a peer that has closed waits for ever"), BY_SOCKETS_STREAM_RULES),
-    (m("hand-sk-sleeper-not-armed", STREAM, "            self._sleeping += change\n            if change > 0:\n                self._arm()", "            self._sleeping += change",
+    (m("hand-sk-sleeper-not-armed", STREAM, "            self._sleeping += change\n            if change > 0:\n                self._arm_for_all()", "            self._sleeping += change",
        "who falls asleep in a receive is woken by solicited messages alone"), BY_SOCKETS_STREAM_RULES),
     (m("hand-pr-flag-cas-swapped", PROCESS, "if atomic_cas64(self._flag_address, 1, 0):", "if atomic_cas64(self._flag_address, 0, 1):",
        "an adapter process that is awake is woken by every second doorbell"), BY_RUNTIME_PROCESS_RULES),

@@ -37,6 +37,7 @@ IN_PROGRESS = "sockets/in_progress.py"
 OF_PROGRESS = "sockets/test_sockets_in_progress.py"
 OF_ENDS = "sockets/test_sockets_in_progress_ends.py"
 BEHIND = "sockets/behind_pool.py"
+IN_MEMORY = "sockets/test_sockets_in_memory.py"
 OF_BEHIND = "sockets/test_sockets_behind_pool.py"
 SENDING_RULES = "sockets/test_sockets_sending_rules.py"
 
@@ -47,10 +48,12 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a notification that is told in memory overtakes an immediate"), OF_BEHIND),
     (m("sockets-event-is-owed-for-ever", BEHIND, "        store64(self._request, 0)\n", "",
        "each message of a peer that once slept takes a packet more"), OF_BEHIND),
-    (m("sockets-sleeper-asks-for-nothing", STREAM, "            if wanted and state is not None and state.peer_in_memory and not self.error:\n", "            if False:\n",
+    (m("sockets-sleeper-asks-for-nothing", STREAM, "        self._arm()\n        self._pump()\n", "        self._arm()\n",
        "who sleeps misses what is told in memory"), STREAM_RULES),
-    (m("sockets-sleeper-is-told-in-memory-first", STREAM_PATH, "            if state.peer_in_memory and not before:\n                self._arm()\n", "",
-       "who slept when the peer began to tell in memory misses the first message"), STREAM_RULES),
+    (m("sockets-immediates-are-counted-for-ever", SENDING, "self._immediates + 1 if self._immediate > self.retired else 1", "self._immediates + 1",
+       "after eight events in all a sender waits for each answer"), SENDING_RULES),
+    (m("sockets-adapter-process-reads-nothing", PROCESSING, "implicit=True, held=here)", "implicit=True, held=True)",
+       "with an adapter in a process of its own all that is sent is copied first"), IN_MEMORY),
     (m("sockets-spent-event-is-not-asked-for", STREAM_PATH, "            self._take()\n            self._request_event()\n", "            self._take()\n",
        "an event loop is told of the first message alone"), STREAM_RULES),
     (m("sockets-event-spent-behind-credit", STREAM_PATH, "                    sender.confirm(self.receiver.behind)\n                self._request_event()\n", "                    sender.confirm(self.receiver.behind)\n",
@@ -215,7 +218,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a peer that writes over what was not read is believed"), JUDGE),
     (m("sockets-credit-beyond-what-was-sent", MANAGEMENT, "        if not self.head <= head <= self.tail or", "        if not self.head <= head or",
        "forged credit gives a sender room that is not there"), JUDGE),
-    (m("sockets-notifications-without-end", MANAGEMENT, "        if self.notifications - self.done >= _NOTIFICATIONS:", "        if False:",
+    (m("sockets-notifications-without-end", MANAGEMENT, "        if self.unanswered() >= _NOTIFICATIONS:", "        if False:",
        "many small sends find no receive at the peer"), JUDGE),
     (m("sockets-ring-does-not-wrap", MANAGEMENT, "    return [(offset, first), (0, length - first)]", "    return [(offset, length)]",
        "what crosses the end of the pool is written behind it"), JUDGE),
@@ -275,7 +278,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "what a buffer has kept changes with the pool"), "sockets/test_sockets_stream.py"),
     (m("sockets-nobody-is-pressed", SENDING, "_SOLICITED if state.peers.presses else 0", "0",
        "who sends many small messages waits until the reader's program looks"), POLLING),
-    (m("sockets-pressing-too-late", MANAGEMENT, "self.done >= _NOTIFICATIONS // 4", "self.done > _NOTIFICATIONS",
+    (m("sockets-pressing-too-late", MANAGEMENT, "self.unanswered() >= _NOTIFICATIONS // 4", "self.unanswered() > _NOTIFICATIONS",
        "who sends many small messages waits until the reader's program looks"), POLLING),
     (m("sockets-sleeps-amid-work", STREAM_PATH, "until = min(after + max(limit, _MORE_NS), last)", "until = after + limit",
        "who waits for a long message sleeps before each of its bursts"), STREAM_RULES),
@@ -293,7 +296,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "small messages are never retired, and their sender waits for ever"), POLLING),
     (m("sockets-copies-without-completion", SENDING, "            or staging.tail - self._signaled_tail > staging.length >> 2\n", "",
        "memory for copies is used up by messages that nobody answers for"), POLLING),
-    (m("sockets-who-sleeps-is-not-woken", STREAM, "self._handle.arm(not wanted)", "self._handle.arm(True)",
+    (m("sockets-who-sleeps-is-not-woken", STREAM, "not (self._sleeping or self._watched)", "True",
        "a sleeping reader gets no event for what arrives"), POLLING),
     (m("sockets-polls-for-ever-in-vain", "driver/poll_back_off.py", "self.limit_ns >> 1 if self.limit_ns > 2 * _SHORTEST else 0", "self.limit_ns",
        "calls poll as long where nothing ever comes so soon"), "driver/test_driver_poll_back_off.py"),

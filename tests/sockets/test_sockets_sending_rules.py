@@ -286,3 +286,18 @@ def test_an_event_is_asked_for_once_for_each_notification(telling: Sender) -> No
     telling.request_event(2)
     assert len(requests.noted) == 3
     assert telling._immediate < telling.number  # a request is no immediate
+
+
+def test_immediates_that_were_answered_count_no_more(telling: Sender) -> None:
+    for _ in range(2 * IMMEDIATES):
+        telling.next()
+        assert not telling.full
+        telling.retire(telling.number)
+
+
+def test_a_request_for_an_event_gives_no_further_immediates(telling: Sender) -> None:
+    """Eight are eight, whoever sleeps meanwhile."""
+    for received in range(IMMEDIATES):
+        telling.next()
+        telling.request_event(received)
+    assert telling.full

@@ -438,15 +438,25 @@ def test_forged_credit_in_memory_ends_the_connection(made: Scripted) -> None:
 
 
 @pytest.mark.parametrize("waits", ["sleeps", "watched", "neither"])
-def test_who_sleeps_asks_for_an_event_when_the_peer_writes_in_memory(
+def test_who_sleeps_when_the_peer_begins_to_tell_in_memory_asks_for_an_event(
     made: Scripted, waits: str
 ) -> None:
     made.stream._sleeping = int(waits == "sleeps")
     made.stream._watched = waits == "watched"
-    made.stream._arm()
-    assert ("event", 0) not in made.noted
     has_said_in_memory(made)
     assert (("event", 1) in made.noted) == (waits != "neither")
+
+
+def test_who_is_going_to_sleep_asks_for_an_event_and_looks_once_more(made: Scripted) -> None:
+    has_said_in_memory(made)
+    made.sender.meanwhile = lambda: in_ring(made, 2, data(5)) if made.state.received == 1 else None
+    made.stream._count_sleeper(1)
+    assert ("arm", False) in made.noted
+    assert ("event", 1) in made.noted
+    assert made.state.own.available == 5
+    del made.noted[:]
+    made.stream._count_sleeper(-1)
+    assert made.noted == []
 
 
 def test_what_was_told_in_memory_is_confirmed_by_the_same_look(made: Scripted) -> None:

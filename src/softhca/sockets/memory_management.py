@@ -205,7 +205,7 @@ class RecordB:
 
     def room(self, aligned: bool = False) -> int:
         """Bytes that one notification may tell of now, from the next page on where ``aligned``."""
-        if self.notifications - self.done >= _NOTIFICATIONS:
+        if self.unanswered() >= _NOTIFICATIONS:
             return 0
         free: cython.ulonglong = self.length - (self.tail - self.head)
         skipped: cython.ulonglong = _to_page(self.tail) if aligned else 0
@@ -218,7 +218,7 @@ class RecordB:
     @property
     def presses(self) -> bool:
         """Whether so many notifications are not answered that the peer should say soon what it has taken."""
-        return self.notifications - self.done >= _NOTIFICATIONS // 4
+        return self.unanswered() >= _NOTIFICATIONS // 4
 
     def reserve(self, length: int, aligned: bool = False) -> list[Piece]:
         """Take ``length`` bytes, for which there is `room`: where they go."""

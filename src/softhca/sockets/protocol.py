@@ -16,11 +16,8 @@ _OFFER = struct.Struct("!2sBBHQII")
 _ADDRESSES = struct.Struct("!16s16s")
 OFFER_BYTES = _OFFER.size
 HELLO_BYTES = OFFER_BYTES + _ADDRESSES.size
-RECORD = struct.Struct("<QQ")
-"""Record B as its owner's peer writes it: bytes and notifications that the peer has done with, since the
-beginning of the stream.
-"""
-RECORD_BYTES = RECORD.size
+# What the peer writes behind the pool: first record B, two 64-bit words, which say the bytes and the
+# notifications that it has done with since the beginning of the stream.
 EVENT_REQUEST = 64
 """Offset behind the pool of a 64-bit word that the peer makes 1 when it wants an immediate with what comes
 next, because nobody looks at its memory.

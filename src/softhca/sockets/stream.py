@@ -107,14 +107,17 @@ class Stream(StreamPath):
 
     def _arm(self) -> None:
         """With the lock held: ask for the next event."""
-        wanted = self._sleeping or self._watched
-        state = self._state
-        try:
-            self._handle.arm(not wanted)
-            if wanted and state is not None and state.peer_in_memory and not self.error:
-                self.sender.request_event(state.received)
+        try:  # noqa: SIM105, a context manager takes longer than the call
+            self._handle.arm(not (self._sleeping or self._watched))
         except FAILED:
             pass
+
+    def _arm_for_all(self) -> None:
+        """With the lock held, of who is going to sleep: ask for any event, at the queue and at a peer that
+        tells in memory, and look once more.
+        """
+        self._arm()
+        self._pump()
 
     def _writes_in_place(self) -> bool:
         """Whether the adapter carries WRITEs of this connection out itself, on this host."""
@@ -224,14 +227,14 @@ class Stream(StreamPath):
         with self._guard:
             self._sleeping += change
             if change > 0:
-                self._arm()
+                self._arm_for_all()
 
     def watch(self) -> None:
         """Have a thread that takes completions while the application waits elsewhere."""
         self._completion_thread.start()
         with self._guard:
             self._watched = True
-            self._arm()
+            self._arm_for_all()
 
     def hand_over(self) -> None:
         """Something has changed that a thread waits for elsewhere."""

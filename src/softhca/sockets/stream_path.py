@@ -232,12 +232,9 @@ class StreamPath:
 
     def _arrived(self, immediate: int) -> None:
         state: StreamState = self._state
-        before: cython.bint = state.peer_in_memory
         if state.arrived(immediate) == _CREDIT:
             head, notifications = self.receiver.behind.record()
             state.peers.credited(head, notifications)
-            if state.peer_in_memory and not before:
-                self._arm()
         if state.was_reset:
             self._fail(errno.ECONNRESET)
 

@@ -115,11 +115,9 @@ class Sender:
         keeps its memory.  ``immediate``: it is told by one, or takes a packet for another reason.
         """
         self.number += 1
-        if not immediate:
-            self._immediates = 0
-        elif self.in_memory:
+        if immediate and self.in_memory:
+            self._immediates = self._immediates + 1 if self._immediate > self.retired else 1
             self._immediate = self.number
-            self._immediates += 1
         if signaled:
             self._signaled, self._signaled_tail = self.number, self.staging.tail
         self.inflight.append((self.number, staged, holder))

@@ -22,10 +22,13 @@ cdef class WorkRequests:
     cpdef object credit_in_memory(self, unsigned long long number, unsigned long long head,
                                   unsigned long long count)
     cpdef object request_event(self, unsigned long long number)
-    cpdef object _write_words(self, unsigned long long number, unsigned long long remote, unsigned long long length)
+    cdef object _write_record(self, unsigned int opcode, unsigned int flags, unsigned int immediate,
+                              unsigned long long number, unsigned long long head, unsigned long long count)
+    cdef object _write_words(self, unsigned int opcode, unsigned int flags, unsigned int immediate,
+                             unsigned long long number, unsigned long long remote, unsigned long long length)
     cpdef object _write(self, unsigned int opcode, unsigned int flags, unsigned int immediate,
                         unsigned long long number, unsigned long long offset, object run, bint inline)
     cpdef object notify(self, unsigned long long number, unsigned int immediate, unsigned int flags=*)
     cpdef object probe(self, unsigned long long number)
-    cpdef object credit(self, unsigned long long number, head, count, unsigned int immediate,
-                        unsigned int flags=*)
+    cpdef object credit(self, unsigned long long number, unsigned long long head, unsigned long long count,
+                        unsigned int immediate, unsigned int flags=*)

@@ -17,7 +17,7 @@ from softhca.driver.work_requests import ReceiveRequest
 from softhca.machine.primitives import address_of, bytes_at, store64
 from softhca.sockets.memory_management import Piece
 from softhca.sockets.memory_processing import Page
-from softhca.sockets.protocol import EVENT_REQUEST, NOTIFICATION_RING, RECORD, RING_ENTRIES
+from softhca.sockets.protocol import EVENT_REQUEST, NOTIFICATION_RING, RING_ENTRIES
 from softhca.verbs import enums as e
 
 if TYPE_CHECKING:
@@ -142,22 +142,31 @@ class WorkRequests:
             )
             address += size
         store64(self._words_address, told << 32 | immediate)
-        self._write_words(number, self._record + _NOTIFICATION_RING + 8 * (told & _LAST_ENTRY), 8)
+        place: cython.ulonglong = self._record + _NOTIFICATION_RING + 8 * (told & _LAST_ENTRY)
+        self._write_words(_WRITE, _SIGNALED, 0, number, place, 8)
 
     def credit_in_memory(self, number: int, head: int, count: int) -> None:
         """Write record B at the peer, and tell nothing."""
-        store64(self._words_address, head)
-        store64(self._words_address + 8, count)
-        self._write_words(number, self._record, 16)
+        self._write_record(_WRITE, _SIGNALED, 0, number, head, count)
 
     def request_event(self, number: int) -> None:
         """Have the peer send an immediate with what it writes next."""
         store64(self._words_address, 1)
-        self._write_words(number, self._record + _EVENT_REQUEST, 8)
+        self._write_words(_WRITE, _SIGNALED, 0, number, self._record + _EVENT_REQUEST, 8)
 
-    def _write_words(self, number: int, remote: int, length: int) -> None:
+    def _write_record(
+        self, opcode: int, flags: int, immediate: int, number: int, head: int, count: int
+    ) -> None:
+        store64(self._words_address, head)
+        store64(self._words_address + 8, count)
+        self._write_words(opcode, flags, immediate, number, self._record, 16)
+
+    def _write_words(
+        self, opcode: int, flags: int, immediate: int, number: int, remote: int, length: int
+    ) -> None:
+        """Write what stands in `_words`."""
         self._queue_pair.post_run(
-            _WRITE, _SIGNALED | _INLINE, 0, number, remote, self._rkey, self._words_address, length, 0
+            opcode, flags | _INLINE, immediate, number, remote, self._rkey, self._words_address, length, 0
         )
         self._ring()
 
@@ -210,12 +219,8 @@ class WorkRequests:
 
     def credit(self, number: int, head: int, count: int, immediate: int, flags: int = SIGNALED) -> None:
         """Write record B at the peer, and tell."""
-        self._post(
-            _WRITE_IMM, flags | _INLINE, immediate, number, self._record, self._rkey, 0, 0, 0, 0, 0, (),
-            RECORD.pack(head, count),
-        )  # fmt: skip
         self._count()
-        self._ring()
+        self._write_record(_WRITE_IMM, flags, immediate, number, head, count)
 
     def receive(self, count: int) -> None:
         """Have ``count`` notifications more received."""
