@@ -8,9 +8,11 @@ import resource
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.cli import doctor, doctor_facts
 from softhca.cli.doctor_checks import LIMITED, OK, SLOW, UNKNOWN, VERDICTS, WRONG, Finding, findings
 from softhca.cli.doctor_facts import UNLIMITED, Facts, Interface, dropped_datagrams, gather, port_holders
@@ -247,6 +249,21 @@ def test_who_may_see_rules_asks_the_programs_that_list_them(
         doctor_facts.shutil, "which", lambda name, path: which(name, path=path.split(os.pathsep)[0])
     )
     assert doctor_facts._rules() == rules
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_what_others_send_is_not_taken_for_what_was_sent(
+    monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    """The address is nobody's, and a peer that is gone may still be sought there."""
+
+    def sendto(self: socket.socket, text: bytes, address: Any) -> None:
+        for each in (b"another's", *([text] if passes else [])):
+            self.sendmsg([each], [], 0, address)
+
+    monkeypatch.setattr(doctor_facts, "_TRY_S", 0.01 if not passes else limit_s(20))
+    monkeypatch.setattr(doctor_facts.socket.socket, "sendto", sendto)
+    assert doctor_facts._loopback_passes() is passes
 
 
 def test_sockets_that_get_nothing_through_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import resource
 import shutil
 import socket
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -253,7 +254,10 @@ def _hindrance(place: str) -> str:
 
 
 def _loopback_passes() -> bool:
-    """Whether a datagram to the RoCE port of a free loopback address arrives.  True where none is free."""
+    """Whether a datagram to the RoCE port of a free loopback address arrives, among others that anybody may
+    send there.  True where none is free.
+    """
+    text = b"softhca doctor " + os.urandom(16)
     for host in range(2, 255):
         try:
             receiver = sockets.bound_socket(f"127.0.0.{host}", ROCE_PORT)
@@ -261,12 +265,15 @@ def _loopback_passes() -> bool:
             continue
         with receiver, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             try:
-                sender.sendto(b"softhca doctor", receiver.getsockname())
-                receiver.settimeout(_TRY_S)
-                receiver.recv(64)
+                sender.sendto(text, receiver.getsockname())
+                end_s = time.monotonic() + _TRY_S
+                while (left_s := end_s - time.monotonic()) > 0:
+                    receiver.settimeout(left_s)
+                    if receiver.recv(64) == text:
+                        return True
             except OSError:
-                return False
-            return True
+                pass
+            return False
     return True
 
 
