@@ -305,16 +305,19 @@ class QueuePair:
         self.modified.append(attributes)
 
 
-def test_who_asked_takes_the_peers_reply_over_into_its_queue_pair(make, device):
+@pytest.mark.parametrize(("tries", "timer"), [(6, 0), (7, 22)])
+def test_who_asked_takes_the_peers_reply_over_into_its_queue_pair(make, device, tries, timer):
     owner = routed(make)
     owner.queue_pair = QueuePair()
-    owner.connection.connect(ConnectionParameters(retry_count=5, rnr_retry_count=6))
+    owner.connection.connect(ConnectionParameters(retry_count=5, rnr_retry_count=tries))
     replied = replace(request().queue_pair, rnr_retry=2, retry_cnt=1)
     device.channel.queue_event(answer(cm.CM_REPLIED, 101, queue_pair=replied))
     assert (owner.channel.next_event(0).kind, owner.state) == (events.ESTABLISHED, states.CONNECTED)
     assert [each["qp_state"] for each in owner.queue_pair.modified] == [RTR, RTS]
     # How often to try again where there is no receive is for who receives to say, the rest for who asks.
     assert (owner.queue_pair.modified[1]["rnr_retry"], owner.queue_pair.modified[1]["retry_cnt"]) == (2, 5)
+    # The peer tries as often as it was asked to: where that has an end, a program may be late as with Linux.
+    assert owner.queue_pair.modified[0]["min_rnr_timer"] == timer
     assert device.channel.sent[-1] == ("ready", (101,), {})
 
 

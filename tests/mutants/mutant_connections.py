@@ -23,6 +23,8 @@ TEST_PATHS = "adapter/test_adapter_alternate_paths.py"
 TEST_RDMACM = "driver/test_driver_rdmacm_listening.py"
 
 CONNECTIONS: tuple[tuple[Mutant, str], ...] = (
+    (m("rdmacm-late-receives-not-waited-for", "driver/rdmacm/queue_pairs.py", "RNR_TIMER_OF_ENDLESS_TRIES if tries >= FOREVER else RNR_TIMER_OF_COUNTED_TRIES", "RNR_TIMER_OF_ENDLESS_TRIES",
+       "a peer whose tries are counted gives up on a program that is later than 20 ms for each"), TEST_RDMACM),
     (m("sidr-number-is-of-one-peer", SIDR, "        return (request.request_id, source.gid, source.lid) in self._asked\n", "        return any(key[0] == request.request_id for key in self._asked)\n",
        "a peer that chose the number of another one's request is not heard"), TEST_SIDR),
     (m("sidr-own-question-answered", SIDR, "        if not resolution.listener:\n            raise OSError", "        if False:\n            raise OSError",
@@ -71,7 +73,7 @@ CONNECTIONS: tuple[tuple[Mutant, str], ...] = (
        "a program names another one's EE context, or may not name its own"), TEST_PATHS),
     (m("rdmacm-goes-on-without-its-queue-pair", CONNECTING, "                owner.state = states.CLOSED\n                self._port.end(", "                self._port.end(",
        "a connection whose queue pair is not ready can be established"), TEST_RDMACM),
-    (m("rdmacm-own-rnr-retries", CONNECTING, "            rnr_retry=self.peer.rnr_retry,\n", "",
+    (m("rdmacm-own-rnr-retries", "driver/rdmacm/queue_pairs.py", '"rnr_retry": connection.peer.rnr_retry,', '"rnr_retry": end.rnr_retry,',
        "who asked tries more or less often than the peer wants where there is no receive"), TEST_RDMACM),
 )  # fmt: skip
 """Each with the tests that judge it."""

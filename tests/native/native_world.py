@@ -24,7 +24,7 @@ CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "unmapp
 """What ``verbs_client`` tries."""
 CM_CASES = [
     "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",
-    "families", "threads", "untaken", "displaced",
+    "families", "threads", "tries", "untaken", "displaced",
 ]  # fmt: skip
 """What ``rdmacm_client`` tries with sanitizers.  Not forks: a child of a program with threads may find the
 sanitizers' own locks taken for ever (GCC 12)."""

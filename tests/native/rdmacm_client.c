@@ -132,13 +132,18 @@ static uint32_t qp_num(int passive)
     return ((uint32_t)getpid() << 9 | (count & 0xff) << 1 | (uint32_t)passive) & 0xffffff;
 }
 
-static int connect_to(int fd, uint32_t id, const char *data, uint8_t bytes, uint8_t reads)
+static int connect_trying(int fd, uint32_t id, const char *data, uint8_t bytes, uint8_t reads, uint8_t tries)
 {
     struct ucma_connect fields = {.id = id, .conn_param = {.qp_num = qp_num(0), .private_data_len = bytes,
-        .responder_resources = reads, .initiator_depth = reads, .retry_count = 5, .rnr_retry_count = 6,
+        .responder_resources = reads, .initiator_depth = reads, .retry_count = 5, .rnr_retry_count = tries,
         .valid = 1}};
     memcpy(fields.conn_param.private_data, data, bytes);
     return COMMAND(fd, UCMA_CONNECT, fields, 0);
+}
+
+static int connect_to(int fd, uint32_t id, const char *data, uint8_t bytes, uint8_t reads)
+{
+    return connect_trying(fd, id, data, bytes, reads, 6);
 }
 
 static int accept_as(int fd, uint32_t id, uint64_t uid, const char *data, int valid)
@@ -416,6 +421,30 @@ static void case_connections(void)
     CHECK(!destroy(fd, active, &reported) && reported == 4);
     CHECK(!destroy(fd, listener, &reported) && reported == 1);
     CHECK(!close(fd));
+}
+
+/* How long a peer waits where no receive was posted: a program may be as late as with a kernel, 655 ms each time,
+   before counted tries are over; one that tries for ever waits shortly. What each end names is for the other. */
+static void case_tries(void)
+{
+    uint32_t active, listener;
+    struct ucma_event event;
+    struct ucma_qp_attr found;
+    for (uint8_t tries = 6; tries <= 7; tries++) {
+        int fd = open_file(0);
+        ends(fd, TCP, &active, &listener);
+        CHECK(!connect_trying(fd, active, "", 0, 1, tries));
+        event = expect(fd, UCMA_CONNECT_REQUEST, 2);
+        CHECK(attributes_of(fd, event.id, 2).min_rnr_timer == (tries == 7 ? 22 : 0));
+        CHECK(!accept_as(fd, event.id, 3, "", 1)); /* with no tries at all */
+        CHECK(!expect(fd, UCMA_CONNECT_RESPONSE, 1).param.conn.rnr_retry_count);
+        found = attributes_of(fd, active, 3);
+        CHECK(found.rnr_retry == 0);
+        CHECK(attributes_of(fd, event.id, 3).rnr_retry == tries);
+        CHECK(attributes_of(fd, active, 2).min_rnr_timer == (tries == 7 ? 22 : 0));
+        CHECK(attributes_of(fd, event.id, 2).min_rnr_timer == 0);
+        CHECK(!close(fd));
+    }
 }
 
 /* A request that nobody has taken yet names an identifier that the program does not know, whatever it guesses;
@@ -914,7 +943,8 @@ int main(int count, char **words)
         void (*run)(void);
     } cases[] = {{"refusals", case_refusals}, {"types", case_types},
                  {"descriptors", case_descriptors}, {"garbage", case_garbage},
-                 {"connections", case_connections}, {"refused", case_refused}, {"datagrams", case_datagrams},
+                 {"connections", case_connections}, {"tries", case_tries}, {"refused", case_refused},
+                 {"datagrams", case_datagrams},
                  {"families", case_families},
                  {"timewait", case_timewait}, {"untaken", case_untaken}, {"displaced", case_displaced},
                  {"forks", case_forks}, {"removal", case_removal}, {"threads", case_threads},

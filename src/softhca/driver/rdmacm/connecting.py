@@ -266,7 +266,6 @@ class Connection:
             self.own,
             responder_resources=min(self.own.responder_resources, self.peer.initiator_depth),
             initiator_depth=min(self.own.initiator_depth, self.peer.responder_resources),
-            rnr_retry=self.peer.rnr_retry,
         )
         kind = events.CONNECT_RESPONSE
         queue_pair = owner.queue_pair  # another thread may destroy it

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from softhca.driver.rdmacm.identifier import Identifier
 
 RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
-MIN_RNR_TIMER = 22
-"""20.48 ms: with the usual five tries a program may be a tenth of a second late with its next receive, as
-programs are where the processors are busy.  (Linux says 0, 655 ms.)"""
+FOREVER = 7
+RNR_TIMER_OF_COUNTED_TRIES = 0
+"""655.36 ms, Linux's value: where the peer's tries are counted, a program may be as late with its next
+receive as with a kernel, before the connection is lost."""
+RNR_TIMER_OF_ENDLESS_TRIES = 22
+"""20.48 ms: a peer that tries for ever need not wait longer for a program that is late."""
 
 
 def attributes(owner: Identifier, state: int) -> dict[str, Any]:
@@ -45,6 +48,7 @@ def _receiving(owner: Identifier) -> dict[str, Any]:
         raise DriverError(errno.EINVAL, "dest_qp_num: the peer's queue pair is not known yet")
     path = connection.path
     resources = connection.own.responder_resources if connection.own else connection.peer.initiator_depth
+    tries = (connection.own or connection.peer).rnr_retry  # the peer's, before this end has named a number
     return {
         "ah_attr": Path(
             None if place.is_native else path.gid,  # within a subnet packets have no GRH
@@ -60,7 +64,7 @@ def _receiving(owner: Identifier) -> dict[str, Any]:
         "dest_qp_num": connection.peer.qp_num,
         "rq_psn": owner.psn,
         "max_dest_rd_atomic": resources,
-        "min_rnr_timer": MIN_RNR_TIMER,
+        "min_rnr_timer": RNR_TIMER_OF_ENDLESS_TRIES if tries >= FOREVER else RNR_TIMER_OF_COUNTED_TRIES,
     }
 
 
@@ -68,14 +72,14 @@ def _sending(owner: Identifier) -> dict[str, Any]:
     connection = owner.connection
     if connection.peer is None or connection.path is None:
         raise DriverError(errno.EINVAL, "dest_qp_num: the peer's queue pair is not known yet")
-    # Who was asked obeys the request, who asks what it asked for, as the reply has bounded it.
+    # Who was asked obeys the request, who asks what it asked for.
     end = connection.own if connection.active and connection.own is not None else connection.peer
     depth = connection.own.initiator_depth if connection.own else connection.peer.responder_resources
     return {
         "sq_psn": connection.peer.starting_psn,
         "timeout": connection.path.ack_timeout if owner.ack_timeout is None else owner.ack_timeout,
         "retry_cnt": end.retry_cnt,
-        "rnr_retry": end.rnr_retry,
+        "rnr_retry": connection.peer.rnr_retry,  # what each end names is for the other one
         "max_rd_atomic": depth,
     }
 

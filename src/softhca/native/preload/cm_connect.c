@@ -9,7 +9,9 @@
 #define ACK_TIMEOUT 19
 #define CM_RESPONSE_TIMEOUT 20
 #define MAX_CM_RETRIES 15
-#define MIN_RNR_TIMER 22
+#define FOREVER 7
+#define RNR_TIMER_OF_COUNTED_TRIES 0  /* 655.36 ms, Linux's value */
+#define RNR_TIMER_OF_ENDLESS_TRIES 22 /* 20.48 ms */
 #define HOP_LIMIT 64
 #define NOBODY_LISTENS 8
 #define REJECTED_BY_CONSUMER 28
@@ -299,6 +301,14 @@ void cm_vector(const struct identifier *id, const uint8_t *gid, struct ucma_ah_a
     vector->is_global = 1;
 }
 
+/* How long the peer waits before it sends again what no receive was there for. Where its tries are counted, a
+   program may be as late as with a kernel; before this end has named a number, the peer's stands for it. */
+static uint8_t rnr_timer(const struct identifier *id)
+{
+    const struct end *end = id->own.known ? &id->own : &id->peer;
+    return end->rnr_retry >= FOREVER ? RNR_TIMER_OF_ENDLESS_TRIES : RNR_TIMER_OF_COUNTED_TRIES;
+}
+
 static int receiving(const struct identifier *id, struct ucma_qp_attr *to)
 {
     if (!id->peer.known || !id->path.known)
@@ -311,13 +321,13 @@ static int receiving(const struct identifier *id, struct ucma_qp_attr *to)
     to->dest_qp_num = id->peer.qp_num;
     to->rq_psn = id->own.known ? id->own.psn : id->psn;
     to->max_dest_rd_atomic = id->own.known ? id->own.responder_resources : id->peer.initiator_depth;
-    to->min_rnr_timer = MIN_RNR_TIMER;
+    to->min_rnr_timer = rnr_timer(id);
     return 0;
 }
 
 static int sending(const struct identifier *id, struct ucma_qp_attr *to)
 {
-    /* Who was asked obeys the request, who asks what it asked for, as the reply has bounded it. */
+    /* Who was asked obeys the request, who asks what it asked for. */
     const struct end *end = id->active && id->own.known ? &id->own : &id->peer;
     if (!id->peer.known || !id->path.known)
         return EINVAL;
@@ -328,7 +338,7 @@ static int sending(const struct identifier *id, struct ucma_qp_attr *to)
         to->qp_attr_mask |= MASK_TIMEOUT;
     to->timeout = ack_timeout(id, id->path.ack_timeout);
     to->retry_cnt = end->retry_cnt;
-    to->rnr_retry = end->rnr_retry;
+    to->rnr_retry = id->peer.rnr_retry; /* what each end names is for the other one */
     to->max_rd_atomic = id->own.known ? id->own.initiator_depth : id->peer.responder_resources;
     return 0;
 }
@@ -484,7 +494,6 @@ static void replied(struct identifier *id, const struct softhca_cm_header *entry
         id->own.responder_resources = id->peer.initiator_depth;
     if (id->own.initiator_depth > id->peer.responder_resources)
         id->own.initiator_depth = id->peer.responder_resources;
-    id->own.rnr_retry = id->peer.rnr_retry;
     to->responder_resources = id->own.responder_resources;
     to->initiator_depth = id->own.initiator_depth;
     to->flow_control = entry->flow_control;
