@@ -1,14 +1,28 @@
 """The library and an adapter process, once for the tests of a file."""
 
+import os
 import socket
 
 import pytest
-from native_world import World, built
+from native_world import World, built, sanitized_library
 
 
 @pytest.fixture(scope="session")
-def libibverbs(tmp_path_factory):
-    return built(tmp_path_factory.mktemp("libibverbs"))
+def shared(tmp_path_factory):
+    """A folder that all workers of this run have."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def libibverbs(shared):
+    return built(shared / "libibverbs")
+
+
+@pytest.fixture(scope="session")
+def sanitized(shared):
+    """What a program is told that is given the library with sanitizers."""
+    return sanitized_library(shared / "sanitized")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
@@ -44,12 +45,20 @@ their channel: a race of its own, with the kernel's device, too.  Its exit statu
 def built(folder: Path) -> Path:
     """The library: the installed one, or one that is compiled now."""
     found = library()
-    if found is not None:
-        return found
+    return library_made(folder, ("-Werror",)) if found is None else found
+
+
+def library_made(folder: Path, flags: Sequence[str]) -> Path:
+    """The library in ``folder``, and the object beside it, compiled with ``flags`` by whoever comes first."""
     if build.compiler() is None:
         pytest.skip("there is no C compiler")
-    build.build(folder / "libibverbs.so.1", ("-Werror",))
-    return folder / "libibverbs.so.1"
+    target = folder / "libibverbs.so.1"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.with_name(PATHS_NAME).exists():  # the last that is put there
+            build.build(target, flags)
+    return target
 
 
 def compiled_client(
@@ -84,8 +93,7 @@ def sanitized_library(folder: Path) -> dict[str, str]:
     that is given them.
     """
     objects = sanitizers()
-    build.build(folder / "libibverbs.so.1", SANITIZERS)
-    return {"LD_PRELOAD": " ".join([*objects, preload(folder / "libibverbs.so.1")]),
+    return {"LD_PRELOAD": " ".join([*objects, preload(library_made(folder, SANITIZERS))]),
             "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}  # fmt: skip
 
 

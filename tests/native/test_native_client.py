@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kills import kill, left, resources
-from native_world import CASES, CM_CASES, LIMIT_S, World, both, compiled_client, needs, sanitized_library
+from native_world import CASES, CM_CASES, LIMIT_S, World, both, compiled_client, needs
 
 from softhca.driver.rdmacm import states
 from softhca.native import build
@@ -32,11 +32,6 @@ def client(libibverbs, tmp_path_factory):
 @pytest.fixture(scope="module")
 def cm_client(libibverbs, tmp_path_factory):
     return compiled_client(libibverbs, tmp_path_factory.mktemp("cm_client"), "rdmacm_client")
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory):
-    return sanitized_library(tmp_path_factory.mktemp("sanitized"))
 
 
 @pytest.mark.parametrize("case", CASES)

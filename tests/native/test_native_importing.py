@@ -4,9 +4,7 @@ import os
 import sys
 
 import pytest
-from native_world import compiled_client, preload, sanitizers
-
-from softhca.native import build
+from native_world import compiled_client
 
 IN_PYTHON = """
 import sys
@@ -63,12 +61,8 @@ def test_a_program_in_c_uses_what_another_one_has_made(world, client):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_with_sanitizers(world, client, tmp_path):
-    objects = sanitizers()
-    library = tmp_path / "libibverbs.so.1"
-    build.build(library, ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0"))
-    told = {"LD_PRELOAD": " ".join([*objects, preload(library)]), "ASAN_OPTIONS": "detect_leaks=0"}
-    done = world.run(client, "export", client, "import", **told)
+def test_with_sanitizers(world, client, sanitized):
+    done = world.run(client, "export", client, "import", **sanitized)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
