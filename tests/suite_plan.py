@@ -59,21 +59,29 @@ ONCE = (
         ),
     ),
     Once(
-        "Most of what runs is simulation of gates; the other side is a packet made beforehand, a plain table"
-        " of keys, or the software adapter, which the packages' tests hold in both runs.",
+        "Most of what runs is simulation of gates or of their microcode; the other side is a packet made"
+        " beforehand, a table of keys or pages, or the software adapter, which the packages' tests hold in"
+        " both runs.",
         (
+            "hardware/test_hardware_cli_asm.py",
             "hardware/test_hardware_cli_messages.py",
+            "hardware/test_hardware_completion_engine.py",
             "hardware/test_hardware_fifo.py",
             "hardware/test_hardware_fpga.py",
             "hardware/test_hardware_messages.py",
             "hardware/test_hardware_microcode_bind.py",
             "hardware/test_hardware_microcode_headers.py",
+            "hardware/test_hardware_microcode_receive.py",
+            "hardware/test_hardware_microcode_send.py",
             "hardware/test_hardware_microcode_walk.py",
             "hardware/test_hardware_proofs.py",
             "hardware/test_hardware_random_messages.py",
             "hardware/test_hardware_rmb_compare.py",
+            "hardware/test_hardware_rmb_equivalence.py",
+            "hardware/test_hardware_rmb_trace.py",
             "hardware/test_hardware_scheduling.py",
             "hardware/test_hardware_subsystem.py",
+            "hardware/test_hardware_translation.py",
             "hardware/test_hardware_verilog.py",
             "simulation/test_simulation_gates.py",
         ),
@@ -128,13 +136,20 @@ ONCE = (
         ),
     ),
     Once(
-        "How commands, campaigns and their workers are started, talk, report and end, and how a list of"
-        " faults gets shorter: plain Python over worlds and ends that both runs have.",
+        "How commands, campaigns and their workers are started, talk, report and end, what administrators'"
+        " programs are answered, and how a list of faults gets shorter: plain Python over worlds, ends and"
+        " adapter processes that both runs have.",
         (
+            "cli/test_cli_adapter.py",
+            "cli/test_cli_completion.py",
             "cli/test_cli_end_to_end.py",
+            "cli/test_cli_explain.py",
+            "cli/test_cli_fabric_administration.py",
+            "cli/test_cli_fabric_queries.py",
             "cli/test_cli_fabric_tools.py",
             "cli/test_cli_faults.py",
             "cli/test_cli_run_ethernet.py",
+            "cli/test_cli_shared_adapters.py",
             "simulation/test_simulation_cli.py",
             "simulation/test_simulation_cluster.py",
             "simulation/test_simulation_cluster_runner.py",
@@ -145,6 +160,8 @@ ONCE = (
             "cli/test_cli_run.py",
             "cli/test_cli_run_fabric.py",
             "links/test_links_faulty.py",
+            "runtime/test_runtime_clients.py",
+            "runtime/test_runtime_process.py",
             "simulation/test_simulation_worlds.py",
         ),
     ),
