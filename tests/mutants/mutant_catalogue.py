@@ -556,7 +556,6 @@ CATALOGUE: tuple[Mutant, ...] = tuple(mutant for mutant in EVERYTHING if mutant.
 QUICK = (
     "pad-not-removed",
     "scatter-forgets-its-offset",
-    "send-executed-again",
     "timer-never-armed",
     "ud-source-qp-wrong",
 )
