@@ -89,6 +89,8 @@ class Campaign:
 
     def _session(self, mode: str, seed: int, number: int) -> None:
         rounds = STORM_ROUNDS if self.options.storm else ROUNDS_A_SESSION
+        if self.options.rounds:
+            rounds = min(rounds, self.options.rounds - self.played)
         plans = [self._plan(seed, mode, i) for i in range(rounds)]
         figures = play(mode, seed, plans, number, self._over, self._failed)
         self.played += figures.rounds
