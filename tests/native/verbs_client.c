@@ -35,6 +35,7 @@ extern int ibv_get_async_event(struct ibv_context *, struct ibv_async_event *);
 extern void ibv_ack_async_event(struct ibv_async_event *);
 extern struct ibv_qp *ibv_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 extern int ibv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int);
+extern int ibv_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 extern int ibv_destroy_qp(struct ibv_qp *);
 extern int ibv_query_gid(struct ibv_context *, uint8_t, int, union ibv_gid *);
 extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int);
@@ -279,6 +280,18 @@ static void resets(void)
     for (int i = 0; i < 2; i++)
         connect_qp(pair[i], pair[!i]->qp_num);
     CHECK(!post_write(200, 0, BYTES / 2, 64) && completion().wr_id == 200);
+}
+
+/* Programs name RNR timers of more bits than an answer has for them; devices take the five that count. */
+static void rnr_timers(void)
+{
+    struct ibv_qp_attr attr = {.min_rnr_timer = 0x20};
+    struct ibv_qp_init_attr made;
+    CHECK(!ibv_modify_qp(pair[0], &attr, 1 << 15));
+    CHECK(!ibv_query_qp(pair[0], &attr, 1 << 15, &made) && attr.min_rnr_timer == 0);
+    attr.min_rnr_timer = 0xe0 | 12;
+    CHECK(!ibv_modify_qp(pair[0], &attr, 1 << 15));
+    CHECK(!ibv_query_qp(pair[0], &attr, 1 << 15, &made) && attr.min_rnr_timer == 12);
 }
 
 /* Memory that is unmapped before its region ends fails the operation, which is told of the queue pair too. */
@@ -814,7 +827,7 @@ int main(int count, char **words)
         const char *name;
         void (*run)(void);
     } cases[] = {{"extended", extended}, {"threads", threads}, {"forks", forks}, {"events", events},
-                 {"resets", resets},
+                 {"resets", resets}, {"rnr_timers", rnr_timers},
                  {"device_memory", device_memory}, {"advice", advice}, {"rate_limit", rate_limit},
                  {"buffers", buffers}, {"allocators", allocators},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},

@@ -223,6 +223,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
     each(en_sqd_async_notify) each(max_rd_atomic) each(max_dest_rd_atomic) each(min_rnr_timer)             \
     each(port_num) each(timeout) each(retry_cnt) each(rnr_retry) each(alt_port_num) each(alt_timeout)
 
+#define RNR_TIMER_BITS 31 /* those of the timer in an RNR NAK */
+
 /* An XRC initiator responds to nothing and a target requests nothing: programs set attributes of both on
    both, and those that a side has no use for are left out, as the kernel does. */
 static uint32_t meant(int qp_type, uint32_t mask)
@@ -258,6 +260,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask
 #define PUT(name) fields.name = (__typeof__(fields.name))attr->name;
     EACH_ATTRIBUTE(PUT)
 #undef PUT
+    fields.min_rnr_timer &= RNR_TIMER_BITS; /* whatever stands above them: as devices take it */
     VECTOR_TO(fields, ah_, attr->ah_attr);
     VECTOR_TO(fields, alt_ah_, attr->alt_ah_attr);
     fields.qp_access_flags &= 0x37f;
