@@ -17,6 +17,11 @@ TO_RTR = {
     "max_dest_rd_atomic": 1,
     "min_rnr_timer": 1,
 }
+TO_RTS_OF_UD = [
+    {"qp_state": INIT, "pkey_index": 0, "port_num": 1, "qkey": 1},
+    {"qp_state": RTR},
+    {"qp_state": RTS, "sq_psn": 0},
+]
 
 
 def without(attributes, *names):
@@ -54,6 +59,10 @@ MODIFY = [
     (RC, [TO_INIT], {**TO_RTR, "alt_ah_attr": TO_RTR["ah_attr"]}, "alt_port_num = 0: "),
     (RC, [], {**TO_INIT, "pkey_index": 4}, "pkey_index = 4: the table has 1 P_Keys"),
     (RC, [], {**TO_INIT, "port_num": 2}, "port_num = 2: the adapter has ports 1…1"),
+    (UD, TO_RTS_OF_UD, {"rate_limit": 7}, "rate_limit = 7: the adapter has 0 and 8 … 100000000 kbit/s"),
+    (UD, TO_RTS_OF_UD, {"rate_limit": 0, "max_burst_sz": 1}, "max_burst_sz = 1: without rate_limit"),
+    (UD, TO_RTS_OF_UD, {"rate_limit": 0, "typical_pkt_sz": 2}, "typical_pkt_sz = 2: without rate_limit"),
+    (UD, TO_RTS_OF_UD, {"qp_state": SQD, "rate_limit": 9}, "rate_limit cannot be given for RTS to SQD of UD"),
     (RC, [TO_INIT, {"qp_state": ERR}], {"qp_state": ERR, "timeout": 1},
      "timeout cannot be given for ERR to ERR"),
     (UD, [{**without(TO_INIT, "qp_access_flags"), "qkey": 1}, {"qp_state": RTR}],

@@ -71,6 +71,9 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         "profile": b"hca",
         "local_ca_ack_delay": 15,
         "phys_port_cnt": 1,
+        "qp_rate_limit_min": 8,
+        "qp_rate_limit_max": 100_000_000,
+        "qp_rate_limit_qpts": sum(1 << kind for kind in (2, 3, 4, 8, 9)),  # all but RD
     }
 
 

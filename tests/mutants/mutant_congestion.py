@@ -14,6 +14,8 @@ REPLIES = "transport/replies.py"
 RECEIVE_PATH = "adapter/receive_path.py"
 ENGINE = "adapter/engine.py"
 PATHS = "adapter/paths.py"
+PACING = "transport/pacing.py"
+QP_COMMANDS = "adapter/queue_pair_commands.py"
 SWITCH = "fabric/ethernet/switch.py"
 PORT = "fabric/ethernet/port.py"
 PLANE = "fabric/ethernet/plane.py"
@@ -23,12 +25,38 @@ NETWORK = "fabric/ethernet/network.py"
 
 ON_DCQCN = "transport/test_transport_congestion.py"
 ON_ADAPTERS = "adapter/test_adapter_congestion.py"
+ON_PACING = "transport/test_transport_pacing.py"
+ON_PACED = "adapter/test_adapter_pacing.py"
 ON_SWITCHES = "fabric/test_fabric_ethernet.py"
 ON_PLANE = "fabric/test_fabric_ethernet_plane.py"
 ON_LINK = "runtime/test_runtime_fabric_ethernet.py"
 ON_WORLDS = "simulation/test_simulation_ethernet.py"
 
 CONGESTION: tuple[tuple[Mutant, str], ...] = (
+    (m("pacing-loses-the-rest-of-a-division", PACING, "        self.rest = product % self.rate_kbps\n", "        self.rest = 0\n",
+       "a limited queue pair is faster than its limit by what divisions drop"), ON_PACING),
+    (m("pacing-saves-up-idle-time", PACING, "        if self.free_ns < now:\n            self.free_ns = now\n            self.rest = 0\n", "",
+       "a limited queue pair that was idle sends a burst as long as it was idle"), ON_PACING),
+    (m("pacing-slack-of-a-whole-burst", PACING, "(max_burst_bytes - turn) * _NS_KBPS", "max_burst_bytes * _NS_KBPS",
+       "a limited queue pair sends longer bursts than were asked for"), ON_PACING),
+    (m("frames-to-many-count-often", "transport/frames.py", "        if self.index == 0 and pacing is not None:\n            pacing.frame", "        if pacing is not None:\n            pacing.frame",
+       "a frame to a group takes the time of as many frames as it has receivers"), ON_PACED),
+    (m("frames-to-nobody-are-free", "transport/frames.py", "            if pacing is not None:\n                pacing.frame(request.length_bytes, self.now)\n            return True", "            return True",
+       "frames that nobody is there for complete at once, whatever the limit"), ON_PACED),
+    (m("paced-frames-without-a-turn", "transport/frames.py", "                self.flow.environment.schedule(self.flow)\n                return False", "                return False",
+       "a limited queue pair whose frames went to nobody is not called again"), ON_PACED),
+    (m("paced-datagrams-hold-their-window", FLOW, "        qp.requester.give_way()\n", "",
+       "a limited queue pair holds the turn of a window while it waits for its moment"), ON_PACED),
+    (m("limited-requests-are-copied-at-once", "transport/executor.py", "        if self.queue_pair.flow.pacing is not None:\n            return 0", "        if False:\n            return 0",
+       "a limited queue pair to the same adapter copies as fast as memory"), ON_PACED),
+    (m("paced-messages-ask-for-nothing", "transport/requester.py", "        if self.flow.pacing is not None:\n            return True\n", "",
+       "the timer of a limited queue pair runs out between two packets of a message"), ON_PACED),
+    (m("a-limit-outlives-reset", FLOW, "        self.control_by(None)\n        self.pace_by(None)\n", "        self.control_by(None)\n",
+       "a queue pair that was reset is still as slow as it was"), ON_PACED),
+    (m("any-rate-is-a-limit", QP_COMMANDS, "    if rate_kbps and not LEAST_RATE_KBPS <= rate_kbps <= MOST_RATE_KBPS:", "    if rate_kbps > MOST_RATE_KBPS:",
+       "a rate below the least is taken"), ON_PACED),
+    (m("congestion-control-lifts-a-limit", FLOW, "self.pacing if self.control is None else Both(self.control, self.pacing)", "self.pacing if self.control is None else self.control",
+       "with congestion control nothing is limited"), ON_PACED),
     (m("group-copies-for-each-member", SWITCH, "            branches.setdefault((ways[frame.flow % len(ways)],) if ways else (), set()).add(host)\n",
        "            branches.setdefault(((ways[frame.flow % len(ways)],) if ways else ()) + (host,), set()).add(host)\n",
        "a packet to a group passes a link as often as it has members behind it"), ON_PLANE),

@@ -78,8 +78,24 @@ def test_raw_ethernet_rules_are_made_and_ended_one_after_the_other(world):
     assert re.search(r"^50 +\d", done.stdout, re.MULTILINE)
 
 
-def test_bursts_of_raw_ethernet_need_packet_pacing(world):
-    needs("raw_ethernet_burst_lat")
-    done = world.run("raw_ethernet_burst_lat", "--client", "-B", CLIENT, "-E", SERVER)
-    assert done.returncode != 0
-    assert "ate limit" in done.stdout + done.stderr
+def test_paced_raw_ethernet_is_no_faster_than_its_limit(world, other):
+    """1 MiB/s; whoever is late makes it slower, and nothing makes it faster but what may leave at once."""
+    program, options = "raw_ethernet_bw", ("-s", "512", "-n", "200", "-q", "1")
+    paced = (*options, "--rate_limit=1", "--rate_units=M", "--rate_limit_type=PP")
+    needs(program, "stdbuf")
+    server = subprocess.Popen(
+        ["stdbuf", "-oL", program, "--server", "-B", SERVER, "-E", CLIENT, *paced],
+        env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        said = "".join(iter_until(server.stdout, "#bytes"))
+        done = other.run(program, "--client", "-B", CLIENT, "-E", SERVER, *paced)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said += server.communicate(timeout=LIMIT_S)[0]
+    finally:
+        server.kill()
+        server.wait()
+    assert server.returncode == 0, said
+    found = re.search(r"^ 512 +200 +\S+ +(\S+) ", done.stdout, re.MULTILINE)
+    assert found, done.stdout
+    assert 0 < float(found[1]) < 1.1

@@ -18,6 +18,7 @@
 extern struct ibv_device **ibv_get_device_list(int *);
 extern struct ibv_context *ibv_open_device(struct ibv_device *);
 extern int ibv_close_device(struct ibv_context *);
+extern int ibv_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 extern struct ibv_pd *ibv_alloc_pd(struct ibv_context *);
 extern int ibv_dealloc_pd(struct ibv_pd *);
 extern struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
@@ -498,13 +499,33 @@ static void allocators(void)
     CHECK(given.made == 6 && given.freed == 6 && !ibv_dealloc_pd(parent));
 }
 
-/* Accepted in RTS alone, and nothing is limited. */
+/* In RTS alone, as fast as the device says, and told again; without a limit in the end. */
 static void rate_limit(void)
 {
     struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
-    struct ibv_qp_attr attr = {.qp_state = 3, .rate_limit = 1000};
-    uint64_t wanted[2] = {0};
-    CHECK(!ibv_modify_qp(pair[0], &attr, 1 << 25) && !front->modify_qp_rate_limit(pair[0], wanted));
+    struct ibv_device_attr_ex device;
+    struct ibv_qp_attr attr = {.qp_state = 3, .rate_limit = 1000}, told;
+    struct ibv_qp_rate_limit_attr wanted = {.rate_limit = 8, .max_burst_sz = 3000, .typical_pkt_sz = 1000};
+    CHECK(!front->query_device_ex(context, NULL, &device, sizeof device));
+    CHECK(device.packet_pacing_caps.qp_rate_limit_min == 8);
+    CHECK(device.packet_pacing_caps.qp_rate_limit_max == 100000000);
+    CHECK((device.packet_pacing_caps.supported_qpts & 0x11c) == 0x11c); /* RC, UC, UD, RAW_PACKET */
+    CHECK(!ibv_modify_qp(pair[0], &attr, 1 << 25));
+    CHECK(!ibv_query_qp(pair[0], &told, 1 << 25, NULL) && told.rate_limit == 1000);
+    CHECK(!front->modify_qp_rate_limit(pair[0], &wanted));
+    CHECK(!ibv_query_qp(pair[0], &told, 1 << 25, NULL) && told.rate_limit == 8);
+    wanted.comp_mask = 1;
+    CHECK(front->modify_qp_rate_limit(pair[0], &wanted) == EINVAL);
+    wanted = (struct ibv_qp_rate_limit_attr){.rate_limit = 7};
+    CHECK(front->modify_qp_rate_limit(pair[0], &wanted) == EINVAL);
+    wanted = (struct ibv_qp_rate_limit_attr){.rate_limit = 100000001};
+    CHECK(front->modify_qp_rate_limit(pair[0], &wanted) == EINVAL);
+    wanted = (struct ibv_qp_rate_limit_attr){.max_burst_sz = 1};
+    CHECK(front->modify_qp_rate_limit(pair[0], &wanted) == EINVAL);
+    CHECK(!ibv_query_qp(pair[0], &told, 1 << 25, NULL) && told.rate_limit == 8);
+    wanted.max_burst_sz = 0;
+    CHECK(!front->modify_qp_rate_limit(pair[0], &wanted));
+    CHECK(!ibv_query_qp(pair[0], &told, 1 << 25, NULL) && told.rate_limit == 0);
     attr.qp_state = 6;
     CHECK(ibv_modify_qp(pair[0], &attr, 1 << 25 | 1) == EINVAL && pair[0]->state == 3);
 }

@@ -7,7 +7,10 @@ from typing import Any
 from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import PORT_DOWN, Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION, WRITE_OPTION, Profile
+from softhca.queues.control_fields import QPT_RAW_PACKET
+from softhca.transport.pacing import LEAST_RATE_KBPS, MOST_RATE_KBPS
 from softhca.transport.replay import resources_for
+from softhca.transport.services import SERVICES
 from softhca.transport.states import FRAMES, RC, RD, UC, UD, XRC
 from softhca.wire.route import V4_MAPPED_PREFIX
 
@@ -89,7 +92,6 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
     if profile.has(READ_OPTION) or profile.has(ATOMIC_OPTION):
         outstanding = config.max_qp_rd_atom
     has_rd = RD in profile.services
-    has_frames = config.ethernet_frames and FRAMES in profile.services
     extended = 0
     if profile.has(WRITE_OPTION) and RC in profile.services:
         extended = CAP_ATOMIC_WRITE | CAP_FLUSH_GLOBAL
@@ -128,7 +130,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
         "max_rdd": config.max_rdd if has_rd else 0,
         "max_mw": config.max_mw,
         "max_raw_ipv6_qp": config.max_qp if config.framing == NATIVE else 0,
-        "max_raw_ethy_qp": config.max_qp if config.framing == NATIVE or has_frames else 0,
+        "max_raw_ethy_qp": config.max_qp if config.framing == NATIVE or _has_frames(config) else 0,
         "max_mcast_grp": config.max_mcast_grp,
         "max_mcast_qp_attach": config.max_mcast_qp_attach,
         "max_total_mcast_qp_attach": config.max_mcast_grp * config.max_mcast_qp_attach,
@@ -143,7 +145,28 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
         "profile": str(profile).encode("ascii"),
         "local_ca_ack_delay": 15,
         "phys_port_cnt": len(config.ports),
+        **pacing_attributes(config),
     }
+
+
+def pacing_attributes(config: AdapterConfig) -> dict[str, int]:
+    """``ibv_packet_pacing_caps``, by names of `control_fields`: the least and greatest rate limit in kbit/s,
+    and bit n set for each ibv_qp_type that has one: all that send by themselves (RD has EE contexts for it).
+    """
+    services = {RC, UC, UD, XRC} & config.profile.services
+    kinds = {kind for service in services for kind in SERVICES[service].qp_types}
+    if config.framing == NATIVE or _has_frames(config):
+        kinds.add(QPT_RAW_PACKET)
+    return {
+        "qp_rate_limit_min": LEAST_RATE_KBPS,
+        "qp_rate_limit_max": MOST_RATE_KBPS,
+        "qp_rate_limit_qpts": sum(1 << kind for kind in kinds),
+    }
+
+
+def _has_frames(config: AdapterConfig) -> bool:
+    """Whether raw packet queue pairs send Ethernet frames."""
+    return config.ethernet_frames and FRAMES in config.profile.services
 
 
 def odp_attributes(profile: Profile, reachable: bool) -> dict[str, int]:

@@ -23,6 +23,7 @@ from softhca.queues.ring import RingConsumer
 from softhca.queues.wqe import receive_bytes, send_bytes
 from softhca.transport.connection import Connection
 from softhca.transport.context import QueuePair
+from softhca.transport.pacing import LEAST_RATE_KBPS, MOST_RATE_KBPS
 from softhca.transport.services import BY_RAW_SERVICE, SERVICES, Service, of_type
 from softhca.transport.states import FRAMES, RAW, RD, UC, broken_rule
 from softhca.wire.flows import flow_label
@@ -155,6 +156,18 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
 
 
+def _check_pacing(rate_kbps: int, fields: Fields) -> None:
+    """EINVAL for a rate limit that is none of the adapter's, and for bursts without one."""
+    if rate_kbps and not LEAST_RATE_KBPS <= rate_kbps <= MOST_RATE_KBPS:
+        raise OSError(
+            errno.EINVAL,
+            f"rate_limit = {rate_kbps}: the adapter has 0 and {LEAST_RATE_KBPS} … {MOST_RATE_KBPS} kbit/s",
+        )
+    for name in ("max_burst_sz", "typical_pkt_sz"):
+        if fields.get(name) and not rate_kbps:
+            raise OSError(errno.EINVAL, f"{name} = {fields[name]}: without rate_limit there is none")
+
+
 def check_attributes(adapter: Adapter, queue_pair: Connection, port: Port, attributes: Fields) -> None:
     """EINVAL for values that ``port`` cannot have; the state machine's rules are the transport's."""
     config = adapter.config
@@ -167,6 +180,8 @@ def check_attributes(adapter: Adapter, queue_pair: Connection, port: Port, attri
     mtu = attributes.get("path_mtu", active_mtu)
     if mtu not in MTU_BYTES or mtu > active_mtu:
         raise OSError(errno.EINVAL, f"path_mtu = {mtu} is beyond the port's active_mtu = {active_mtu}")
+    if "rate_limit" in attributes:
+        _check_pacing(attributes["rate_limit"], attributes)
     for name in ("max_rd_atomic", "max_dest_rd_atomic"):
         if attributes.get(name, 0) > adapter.device_attributes["max_qp_rd_atom"]:
             limit = adapter.device_attributes["max_qp_rd_atom"]

@@ -314,6 +314,9 @@ static int learn_device(struct context *context)
     attr->uc_odp_caps = reply.uc_odp_caps;
     attr->ud_odp_caps = reply.ud_odp_caps;
     attr->xrc_odp_caps = reply.xrc_odp_caps;
+    attr->packet_pacing_caps.qp_rate_limit_min = reply.qp_rate_limit_min;
+    attr->packet_pacing_caps.qp_rate_limit_max = reply.qp_rate_limit_max;
+    attr->packet_pacing_caps.supported_qpts = reply.qp_rate_limit_qpts;
     attr->device_cap_flags_ex = reply.device_cap_flags_ex | reply.device_cap_flags;
     attr->completion_timestamp_mask = UINT64_MAX; /* nanoseconds of CLOCK_MONOTONIC */
     attr->hca_core_clock = 1000000;               /* kHz */

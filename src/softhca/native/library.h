@@ -183,7 +183,7 @@ void cq_use(struct ibv_cq *cq, uint32_t more);
 void cq_set_extended(struct cq *cq, uint64_t wc_flags);
 void qp_retire(struct qp *qp, const struct softhca_cqe *cqe);
 void cq_drop(struct cq *cq, uint32_t qp_num);
-int modify_rate_limit(struct ibv_qp *base, const void *attr);
+int modify_rate_limit(struct ibv_qp *base, struct ibv_qp_rate_limit_attr *attr);
 int poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc);
 int req_notify_cq(struct ibv_cq *base, int solicited_only);
 

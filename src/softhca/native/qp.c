@@ -2,7 +2,6 @@
 #include "library.h"
 
 #define MOST_GIVEN 16 /* elements whose room is given for inline data */
-#define QP_RATE_LIMIT_BIT (1 << 25)
 #define DEAD_BITS (15u << 21) /* attribute bits that were Ethernet's once */
 
 static uint32_t most(uint32_t one, uint32_t other)
@@ -221,7 +220,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
     each(qp_state) each(cur_qp_state) each(path_mtu) each(path_mig_state) each(qkey) each(rq_psn)          \
     each(sq_psn) each(dest_qp_num) each(qp_access_flags) each(pkey_index) each(alt_pkey_index)             \
     each(en_sqd_async_notify) each(max_rd_atomic) each(max_dest_rd_atomic) each(min_rnr_timer)             \
-    each(port_num) each(timeout) each(retry_cnt) each(rnr_retry) each(alt_port_num) each(alt_timeout)
+    each(port_num) each(timeout) each(retry_cnt) each(rnr_retry) each(alt_port_num) each(alt_timeout)       \
+    each(rate_limit)
 
 #define RNR_TIMER_BITS 31 /* those of the timer in an RNR NAK */
 
@@ -229,7 +229,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *base)
    both, and those that a side has no use for are left out, as the kernel does. */
 static uint32_t meant(int qp_type, uint32_t mask)
 {
-    mask &= ~(DEAD_BITS | QP_RATE_LIMIT_BIT);
+    mask &= ~DEAD_BITS;
     if (qp_type == QPT_XRC_SEND)
         mask &= ~(SOFTHCA_ATTR_MAX_DEST_RD_ATOMIC | SOFTHCA_ATTR_MIN_RNR_TIMER);
     if (qp_type == QPT_XRC_RECV)
@@ -237,10 +237,16 @@ static uint32_t meant(int qp_type, uint32_t mask)
     return mask;
 }
 
-int modify_rate_limit(struct ibv_qp *base, const void *attr)
+int modify_rate_limit(struct ibv_qp *base, struct ibv_qp_rate_limit_attr *attr)
 {
-    (void)attr;
-    return base->state == SOFTHCA_STATE_RTS ? 0 : said(EINVAL);
+    struct softhca_modify_qp fields = {.qp_num = base->qp_num, .attr_mask = SOFTHCA_ATTR_RATE_LIMIT,
+                                       .rate_limit = attr->rate_limit, .max_burst_sz = attr->max_burst_sz,
+                                       .typical_pkt_sz = attr->typical_pkt_sz};
+    int error;
+    if (attr->comp_mask) /* nothing is defined that it could name */
+        return said(EINVAL);
+    TELL(HOST(base->context), error, modify_qp, &fields);
+    return said(error);
 }
 
 EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask)
@@ -253,10 +259,6 @@ EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask
         return said(EINVAL);
     if ((uint32_t)mask & ~0x3ffffffu)
         return said(EOPNOTSUPP);
-    if (mask & QP_RATE_LIMIT_BIT && state != SOFTHCA_STATE_RTS)
-        return said(EINVAL);
-    if (mask == QP_RATE_LIMIT_BIT) /* accepted, and nothing is limited, as packet_pacing_caps say */
-        return 0;
 #define PUT(name) fields.name = (__typeof__(fields.name))attr->name;
     EACH_ATTRIBUTE(PUT)
 #undef PUT

@@ -114,6 +114,20 @@ struct ibv_device_attr {
 SIZED(ibv_device_attr, 232);
 PLACED(ibv_device_attr, max_srq, 212);
 
+struct ibv_packet_pacing_caps {
+    uint32_t qp_rate_limit_min;
+    uint32_t qp_rate_limit_max;
+    uint32_t supported_qpts;
+};
+
+struct ibv_qp_rate_limit_attr {
+    uint32_t rate_limit;
+    uint32_t max_burst_sz;
+    uint16_t typical_pkt_sz;
+    uint32_t comp_mask;
+};
+SIZED(ibv_qp_rate_limit_attr, 16);
+
 struct ibv_device_attr_ex {
     struct ibv_device_attr orig_attr;
     uint32_t comp_mask;
@@ -127,7 +141,7 @@ struct ibv_device_attr_ex {
     uint8_t tso_caps[8];
     uint8_t rss_caps[32];
     uint32_t max_wq_type_rq;
-    uint8_t packet_pacing_caps[12];
+    struct ibv_packet_pacing_caps packet_pacing_caps;
     uint32_t raw_packet_caps;
     uint8_t tm_caps[20];
     uint16_t max_cq_count;
@@ -140,6 +154,7 @@ struct ibv_device_attr_ex {
 SIZED(ibv_device_attr_ex, 400);
 PLACED(ibv_device_attr_ex, completion_timestamp_mask, 264);
 PLACED(ibv_device_attr_ex, rss_caps, 296);
+PLACED(ibv_device_attr_ex, packet_pacing_caps, 332);
 PLACED(ibv_device_attr_ex, max_cq_count, 368);
 PLACED(ibv_device_attr_ex, xrc_odp_caps, 392);
 
@@ -671,7 +686,7 @@ struct verbs_front {
     struct ibv_dm *(*alloc_dm)(struct ibv_context *, struct ibv_alloc_dm_attr *);
     int (*free_dm)(struct ibv_dm *);
     unused_op modify_flow_action, destroy_flow_action, create_flow_action;
-    int (*modify_qp_rate_limit)(struct ibv_qp *, const void *);
+    int (*modify_qp_rate_limit)(struct ibv_qp *, struct ibv_qp_rate_limit_attr *);
     struct ibv_pd *(*alloc_parent_domain)(struct ibv_context *, struct ibv_parent_domain_init_attr *);
     int (*dealloc_td)(struct ibv_td *);
     struct ibv_td *(*alloc_td)(struct ibv_context *, void *);

@@ -220,6 +220,9 @@ QP_ATTRIBUTES: Fields = (
     *_prefixed("alt_ah_", ADDRESS_HANDLE),
 )
 
+# They go with ``rate_limit``'s bit of the mask; bytes.
+PACING: Fields = (*_all("u32", "max_burst_sz"), *_all("u16", "typical_pkt_sz"))
+
 DEVICE_ATTRIBUTES: Fields = (
     ("fw_ver", "bytes"),
     *_all("u64", "node_guid sys_image_guid max_mr_size page_size_cap device_cap_flags_ex"),
@@ -229,7 +232,7 @@ DEVICE_ATTRIBUTES: Fields = (
                  "max_raw_ipv6_qp max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach "
                  "max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq max_srq_wr "
                  "max_srq_sge max_inline_data odp_general_caps rc_odp_caps uc_odp_caps ud_odp_caps "
-                 "xrc_odp_caps"),
+                 "xrc_odp_caps qp_rate_limit_min qp_rate_limit_max qp_rate_limit_qpts"),
     *_all("u16", "max_pkeys"),
     *_all("u8", "local_ca_ack_delay phys_port_cnt"),
     ("profile", "bytes"),
@@ -302,7 +305,7 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
          *QP_CAPABILITIES, *_prefixed("send_", RING), *_prefixed("recv_", RING)),
         (*_all("u32", "qp_num doorbell"), *QP_CAPABILITIES),
     ),
-    MODIFY_QP: ("MODIFY_QP", (*_all("u32", "qp_num attr_mask"), *QP_ATTRIBUTES), ()),
+    MODIFY_QP: ("MODIFY_QP", (*_all("u32", "qp_num attr_mask"), *QP_ATTRIBUTES, *PACING), ()),
     QUERY_QP: ("QUERY_QP", _all("u32", "qp_num attr_mask"), QP_ATTRIBUTES),
     DESTROY_QP: ("DESTROY_QP", _all("u32", "qp_num"), ()),
     CREATE_SRQ: (

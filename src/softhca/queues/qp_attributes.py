@@ -30,6 +30,7 @@ MASK: Mapping[str, int] = {
     "max_dest_rd_atomic": 1 << 17,
     "path_mig_state": 1 << 18,
     "dest_qp_num": 1 << 20,
+    "rate_limit": 1 << 25,
 }
 """Attribute → bit of ``ibv_qp_attr_mask``."""
 
@@ -48,7 +49,12 @@ VECTOR_FIELDS = (
     "port_num",
 )
 _VECTORS = {"ah_attr": "ah_", "alt_ah_attr": "alt_ah_"}
-_ALTERNATE = ("alt_pkey_index", "alt_port_num", "alt_timeout")  # they go with alt_ah_attr's bit
+_COMPANIONS = {
+    "alt_ah_attr": ("alt_pkey_index", "alt_port_num", "alt_timeout"),
+    "rate_limit": ("max_burst_sz", "typical_pkt_sz"),
+}
+"""What has no bit of its own and goes with another one's."""
+_ACCOMPANYING = frozenset(name for names in _COMPANIONS.values() for name in names)
 
 
 def pack(attributes: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -58,7 +64,7 @@ def pack(attributes: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     mask = 0
     fields: dict[str, Any] = {}
     for name, value in attributes.items():
-        if name in _ALTERNATE:
+        if name in _ACCOMPANYING:
             fields[name] = value
             continue
         if name not in MASK:
@@ -84,10 +90,12 @@ def unpack(mask: int, fields: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in _VECTORS:
             attributes[name] = {field: fields[_VECTORS[name] + field] for field in VECTOR_FIELDS}
-            if name == "alt_ah_attr":
-                attributes.update({each: fields[each] for each in _ALTERNATE})
         else:
             attributes[name] = fields[name]
+        if name == "alt_ah_attr":
+            attributes.update({each: fields[each] for each in _COMPANIONS[name]})
+        elif name == "rate_limit":  # 0: not given
+            attributes.update({each: fields[each] for each in _COMPANIONS[name] if fields.get(each)})
     return attributes
 
 

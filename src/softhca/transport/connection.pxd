@@ -30,6 +30,7 @@ cdef class Connection:
     cdef public unsigned int timeout
     cdef public unsigned int retry_count
     cdef public unsigned int rnr_retry
+    cdef public unsigned int rate_limit_kbps
     # the connection's among those of the two end nodes; 0: it has none
     cdef public unsigned int instance
     # path migration: ibv_mig_state, and the path that is not in use

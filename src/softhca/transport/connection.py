@@ -29,7 +29,8 @@ from softhca.transport.observation import (
     PATH_MIGRATED,
     STATE_CHANGED,
 )
-from softhca.transport.states import ERR, NAMES, RESET, RTR, RTS, SQD, check, check_values
+from softhca.transport.pacing import FramePacing, PacketPacing
+from softhca.transport.states import ERR, FRAMES, NAMES, RESET, RTR, RTS, SQD, check, check_values
 
 if TYPE_CHECKING:
     from softhca.transport.engines import ReceiveEngine, SendEngine
@@ -57,9 +58,12 @@ _NUMBERS: dict[str, str] = {
     "timeout": "timeout",
     "retry_cnt": "retry_count",
     "rnr_retry": "rnr_retry",
+    "rate_limit": "rate_limit_kbps",
 }
 # what `query` gives by itself
-_DERIVED = frozenset(_NUMBERS) | {"cur_qp_state", "path_mtu", "en_sqd_async_notify", "path_mig_state"}
+_DERIVED = frozenset(_NUMBERS) | {
+    "cur_qp_state", "path_mtu", "en_sqd_async_notify", "path_mig_state", "max_burst_sz", "typical_pkt_sz",
+}  # fmt: skip
 
 
 class Connection:
@@ -88,6 +92,7 @@ class Connection:
     timeout: int
     retry_count: int
     rnr_retry: int
+    rate_limit_kbps: int
     instance: int
     migration: int
     alternate: AlternatePath | None
@@ -206,6 +211,8 @@ class Connection:
         if "ah_attr" in given:
             self._new_path(route, self.environment.window_for(route) if window is None else window)
             self.flow.service_level = given["ah_attr"].get("sl", 0)
+        if "rate_limit" in given:
+            self._pace(given.get("max_burst_sz", 0))
         if "sq_psn" in given:
             self.requester.begin(self.sq_psn)
         if "rq_psn" in given:
@@ -229,6 +236,11 @@ class Connection:
         self.flow.control_by(self.environment.control_for(self, route))
         self.source = None
         self.source_port = 0
+
+    def _pace(self, max_burst_bytes: int) -> None:
+        """What is sent keeps to the limit from now on, or to none."""
+        kind = FramePacing if self.service == FRAMES else PacketPacing
+        self.flow.pace_by(kind(self.rate_limit_kbps, max_burst_bytes) if self.rate_limit_kbps else None)
 
     def establish(self) -> None:
         """In RTR: the peer has sent something, so the connection is there."""

@@ -15,6 +15,7 @@ cdef class SendEngine:
     cpdef object reset(self)
     cpdef object leave_window(self)
     cpdef object path_changed(self, unsigned long long now)
+    cpdef object give_way(self)
     cpdef bint has_work(self)
     cpdef bint drained(self)
 

@@ -62,6 +62,9 @@ class SendEngine:
         """The connection goes along another path from now on, with its time-out: what is under way on the old
         one may not have arrived."""
 
+    def give_way(self) -> None:
+        """Nothing is to be sent before a later moment: let others have the window meanwhile."""
+
     def has_work(self) -> bool:
         """True when `produce` may have something to send."""
         return False

@@ -78,6 +78,8 @@ class Executor:
 
     def right_for(self, request: Request) -> int:
         """The right that a request needs of the peer; 0: it is none for an executor, or there is no way."""
+        if self.queue_pair.flow.pacing is not None:
+            return 0  # what is copied in one go keeps to no rate
         if not self.is_open() or request.length_bytes == 0 or request.length_bytes > _MAX_MESSAGE:
             return 0
         if request.work.opcode == _WRITE_OPCODE:

@@ -1,5 +1,6 @@
 from softhca.transport.congestion cimport CongestionControl
 from softhca.transport.environment cimport Environment
+from softhca.transport.pacing cimport PacketPacing
 from softhca.transport.window cimport DestinationWindow
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
@@ -13,6 +14,7 @@ cdef class Flow:
     cdef public Route route
     cdef public DestinationWindow window
     cdef public CongestionControl control
+    cdef public PacketPacing pacing
     cdef public unsigned long long not_before_ns
     cdef public unsigned int burst_limit_bytes
     cdef public unsigned int service_level

@@ -14,6 +14,7 @@ from softhca.wire.burst import CAPACITY
 if TYPE_CHECKING:
     from softhca.transport.congestion import CongestionControl
     from softhca.transport.environment import Environment
+    from softhca.transport.pacing import PacketPacing
     from softhca.transport.window import DestinationWindow
     from softhca.wire.burst import Arrival, Burst
     from softhca.wire.packet_view import PacketView
@@ -28,8 +29,9 @@ class Flow:
     ``shares_bursts``: other flows along the same route may write behind its packets, and it behind theirs;
     ``multicasts``: its packets may go to a group.  ``closed``: it has no turns any more.
 
-    ``control``: its congestion control (`softhca.transport.congestion`), or None; what that has said in this
-    turn is ``not_before_ns``, when data may leave, and ``burst_limit_bytes``, how much in one burst.
+    ``control``: its congestion control (`softhca.transport.congestion`), or None; ``pacing``: its rate limit
+    (`softhca.transport.pacing`), or None.  What these have said in this turn is ``not_before_ns``, when data
+    may leave, and ``burst_limit_bytes``, how much in one burst.
 
     ``scheduled`` is the scheduler's, ``armed_ns`` and ``armed_place`` the timers', ``waiting`` the window's,
     ``quick_replies`` the runtime's: how often in a row the consumer has answered a message at once.
@@ -38,6 +40,7 @@ class Flow:
     route: Route
     window: DestinationWindow
     control: CongestionControl
+    pacing: PacketPacing
 
     def __init__(
         self, environment: Environment, number: int, shares_bursts: bool = False, multicasts: bool = False
@@ -48,6 +51,7 @@ class Flow:
         self.route = None
         self.window = None
         self.control = None
+        self.pacing = None
         self.not_before_ns = 0
         self.burst_limit_bytes = CAPACITY
         self.service_level = 0

@@ -1,4 +1,5 @@
 from softhca.machine.primitives cimport address_of
+from softhca.transport.pacing cimport PacketPacing
 from softhca.transport.request cimport Request
 from softhca.transport.unreliable cimport UnreliableTransmitter
 from softhca.wire.burst cimport Burst

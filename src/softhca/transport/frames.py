@@ -22,6 +22,7 @@ from softhca.wire.vxlan import put_vxlan
 
 if TYPE_CHECKING:
     from softhca.transport.context import QueuePair
+    from softhca.transport.pacing import PacketPacing
     from softhca.transport.request import Request
     from softhca.transport.sending import RequestSource
     from softhca.transport.window import DestinationWindow
@@ -55,10 +56,17 @@ class FrameSender(UnreliableTransmitter):
         """Write the frame for its next destination; True when that was the last one.  A burst goes to one.
         """
         count: cython.uint
-        if self.index == 0 and not self.direct(request):
-            return False
+        pacing: PacketPacing = self.flow.pacing
+        if self.index == 0:
+            if pacing is not None and not pacing.admits(request.length_bytes):
+                self.flow.environment.schedule(self.flow)
+                return False
+            if not self.direct(request):
+                return False
         count = len(self.destinations)
         if count == 0:
+            if pacing is not None:
+                pacing.frame(request.length_bytes, self.now)
             return True
         route, window = self.destinations[self.index]
         if burst.packets and burst.route is not route:
@@ -67,6 +75,8 @@ class FrameSender(UnreliableTransmitter):
             self.aim(burst, route, window)
         if not self.put(request, burst):
             return False
+        if self.index == 0 and pacing is not None:
+            pacing.frame(request.length_bytes, self.now)
         self.index += 1
         return self.index == count
 

@@ -3,6 +3,7 @@ cimport cython
 from softhca.transport.congestion cimport CongestionControl
 from softhca.transport.connection cimport Connection
 from softhca.transport.flow cimport Flow
+from softhca.transport.pacing cimport Both, PacketPacing
 from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.packet_view cimport PacketView
 from softhca.wire.raw cimport RawView
@@ -16,9 +17,12 @@ cdef class QueuePairFlow(Flow):
     cdef bint tells
     cdef bint paced
     cdef Route telling_route
+    cdef CongestionControl limiter
 
     cpdef object clear(self)
     cpdef object control_by(self, CongestionControl control)
+    cpdef object pace_by(self, PacketPacing pacing)
+    cdef object _limit(self)
     @cython.locals(qp=Connection)
     cpdef object receive_notification(self, unsigned long long now)
     @cython.locals(qp=Connection)

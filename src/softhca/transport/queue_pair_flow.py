@@ -9,6 +9,7 @@ import cython
 from softhca.transport.flow import Flow
 from softhca.transport.migration import FOLLOW, READY
 from softhca.transport.notification import notification_route, put_notification
+from softhca.transport.pacing import Both
 from softhca.transport.states import BEHAVIOUR, RESET, RTR
 from softhca.wire.burst import CAPACITY
 from softhca.wire.opcodes import ACKNOWLEDGE, ATOMIC_ACK, READ_RESPONSE
@@ -17,6 +18,7 @@ from softhca.wire.route import Route
 if TYPE_CHECKING:
     from softhca.transport.congestion import CongestionControl
     from softhca.transport.connection import Connection
+    from softhca.transport.pacing import PacketPacing
     from softhca.wire.burst import Arrival, Burst
     from softhca.wire.packet_view import PacketView
     from softhca.wire.raw import RawView
@@ -34,10 +36,12 @@ _FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in 
 class QueuePairFlow(Flow):
     """The flow of ``queue_pair``, which makes it and keeps it for life.
 
+    ``limiter`` is what its turns are asked of: its congestion control, its pacing, both, or None.
     None of its methods raises on anything that comes from the peer or from the rings.
     """
 
     telling_route: Route
+    limiter: CongestionControl
 
     def __init__(self, queue_pair: Connection) -> None:
         row = queue_pair.row
@@ -50,6 +54,7 @@ class QueuePairFlow(Flow):
         self.tells = False
         self.paced = False
         self.telling_route = None
+        self.limiter = None
 
     def clear(self) -> None:
         """The queue pair is in RESET: no route, no window, nothing to remember."""
@@ -61,14 +66,27 @@ class QueuePairFlow(Flow):
         self.overtaken = False
         self.quick_replies = 0
         self.control_by(None)
+        self.pace_by(None)
 
     def control_by(self, control: CongestionControl | None) -> None:
         """Have this congestion control from now on, or none; what another one has said is forgotten."""
         self.control = control
-        self.not_before_ns = 0
-        self.burst_limit_bytes = CAPACITY
         self.tells = False
         self.telling_route = None
+        self._limit()
+
+    def pace_by(self, pacing: PacketPacing | None) -> None:
+        """Keep to this rate limit from now on, or to none; it holds whatever way the packets go."""
+        self.pacing = pacing
+        self._limit()
+
+    def _limit(self) -> None:
+        """Ask whoever there is; who waits for a moment asks anew."""
+        self.limiter = self.control
+        if self.pacing is not None:
+            self.limiter = self.pacing if self.control is None else Both(self.control, self.pacing)
+        self.not_before_ns = 0
+        self.burst_limit_bytes = CAPACITY
         if self.paced:
             self.paced = False
             self.environment.schedule(self)
@@ -152,13 +170,13 @@ class QueuePairFlow(Flow):
     def produce(self, burst: Burst, now: int) -> int:
         """The two sides take turns; but a delayed acknowledgement lets the requester go first, once, and goes
         behind it where it fits."""
-        if self.control is not None:
+        if self.limiter is not None:
             return self._controlled(burst, now)
         return self._take_turn(burst, now)
 
     def _controlled(self, burst: Burst, now: int) -> int:
-        """The same within what congestion control allows: a notification that is due goes first, and data
-        not before its moment."""
+        """The same within what congestion control and pacing allow: a notification that is due goes first,
+        and data not before its moment."""
         n: cython.int
         length: cython.uint = burst.length
         qp = self.qp
@@ -173,14 +191,14 @@ class QueuePairFlow(Flow):
                 qp.count("cnps_sent")
                 qp.count_sent(1, burst.length)
                 return 1
-        self.not_before_ns = self.control.departure(now)
-        self.burst_limit_bytes = self.control.burst_limit()
+        self.not_before_ns = self.limiter.departure(now)
+        self.burst_limit_bytes = self.limiter.burst_limit()
         if now < self.not_before_ns:
             return self._wait(burst, now)
         self.paced = False
         n = self._take_turn(burst, now)
         if n > 0:
-            self.control.sent(burst.length - length, n, now)
+            self.limiter.sent(burst.length - length, n, now)
         return n
 
     def _wait(self, burst: Burst, now: int) -> int:
@@ -192,8 +210,9 @@ class QueuePairFlow(Flow):
             return 0
         if _FLUSH_SEND[qp.state]:
             qp.flush()
-        if self.window.turn is self:
+        if self.window is not None and self.window.turn is self:
             self.window.leave(self)
+        qp.requester.give_way()
         if not self.paced:
             self.paced = True
             self.environment.arm(self, self.not_before_ns)

@@ -449,11 +449,13 @@ class RequestTransmitter(SendEngine):
 
         It does when another full burst would leave more than half the window unasked for, or would find too
         little room, for then nobody may go on before an answer comes; always where others share the window,
-        for they may leave none; and while nothing is known of the peer's credits, for without them the next
-        one must wait.
+        for they may leave none; where it waits for its moment between bursts, which may be longer than its
+        timer; and while nothing is known of the peer's credits, for without them the next one must wait.
         """
         weight: cython.ulonglong = _FULL_BURST
         if window.waiters or (window.in_flight_bytes and window.sender is not self.flow):
+            return True
+        if self.flow.pacing is not None:
             return True
         if request.packets > 1 and request.kind == _WRITE and not (self.cursor_packet or request.separate):
             weight = (

@@ -75,6 +75,8 @@ def _transition(required: str = "", optional: str = "") -> Transition:
 
 _CONNECTED_RTR = "ah_attr path_mtu dest_qp_num rq_psn"
 _CONNECTED_RUNNING = "cur_qp_state qp_access_flags alt_ah_attr path_mig_state"
+# none of the standard's attributes; given on the way to RTS, or in it
+_PACED = " rate_limit max_burst_sz typical_pkt_sz"
 _XRC_SQD = (
     "port_num ah_attr timeout retry_cnt rnr_retry max_rd_atomic alt_ah_attr qp_access_flags pkey_index "
     "path_mig_state"
@@ -130,22 +132,22 @@ TRANSITIONS: dict[tuple[int, int], dict[int, Transition]] = {
     },
     (RTR, RTS): {
         RC: _transition(
-            "sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING + " min_rnr_timer"
+            "sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING + " min_rnr_timer" + _PACED
         ),
-        UC: _transition("sq_psn", _CONNECTED_RUNNING),
-        UD: _transition("sq_psn", "cur_qp_state qkey"),
-        RAW: _transition(optional="cur_qp_state"),
-        XRC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING),
+        UC: _transition("sq_psn", _CONNECTED_RUNNING + _PACED),
+        UD: _transition("sq_psn", "cur_qp_state qkey" + _PACED),
+        RAW: _transition(optional="cur_qp_state" + _PACED),
+        XRC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", _CONNECTED_RUNNING + _PACED),
         XRC_TARGET: _transition("sq_psn timeout", _CONNECTED_RUNNING + " min_rnr_timer"),
         RD: _transition(optional=_RD_RUNNING),
         RD_EEC: _transition("sq_psn timeout retry_cnt rnr_retry max_rd_atomic", "cur_qp_state"),
     },
     (RTS, RTS): {
-        RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
-        UC: _transition(optional=_CONNECTED_RUNNING),
-        UD: _transition(optional="cur_qp_state qkey"),
-        RAW: _transition(optional="cur_qp_state"),
-        XRC: _transition(optional=_CONNECTED_RUNNING),
+        RC: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer" + _PACED),
+        UC: _transition(optional=_CONNECTED_RUNNING + _PACED),
+        UD: _transition(optional="cur_qp_state qkey" + _PACED),
+        RAW: _transition(optional="cur_qp_state" + _PACED),
+        XRC: _transition(optional=_CONNECTED_RUNNING + _PACED),
         XRC_TARGET: _transition(optional=_CONNECTED_RUNNING + " min_rnr_timer"),
         RD: _transition(optional=_RD_RUNNING),
         RD_EEC: _transition(optional="cur_qp_state"),

@@ -91,6 +91,11 @@ class UnreliableTransmitter(SendEngine):
             self.condition = _READY
             self.flow.environment.schedule(self.flow)
 
+    def give_way(self) -> None:
+        # a datagram waits for the window of its own destination
+        if self.window is not None and self.window.turn is self.flow:
+            self.window.leave(self.flow)
+
     def has_work(self) -> bool:
         return self.condition == _READY
 

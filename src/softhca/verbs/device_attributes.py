@@ -155,7 +155,7 @@ class RSSCaps(Record):
 
 
 class PacketPacingCaps(Record):
-    """Rate limits of send queues."""
+    """Rate limits of what queue pairs send, in kbit/s; bit n set for each ``ibv_qp_type`` that has one."""
 
     qp_rate_limit_min: int
     qp_rate_limit_max: int
@@ -220,7 +220,9 @@ class DeviceAttrEx(Record):
                 "tso_caps": TSOCaps(given.get("tso_caps")),
                 "pci_atomic_caps": PCIAtomicCaps(given.get("pci_atomic_caps")),
                 "rss_caps": RSSCaps(given.get("rss_caps")),
-                "packet_pacing_caps": PacketPacingCaps(given.get("packet_pacing_caps")),
+                "packet_pacing_caps": PacketPacingCaps(
+                    {**given, "supported_qpts": given.get("qp_rate_limit_qpts", 0)}
+                ),
                 "tm_caps": TMCaps(given.get("tm_caps")),
                 "cq_mod_caps": CQModerationCaps(given.get("cq_mod_caps")),
             }

@@ -65,7 +65,6 @@ _RESET, _INIT, _RTR, _RTS = (
     )
 )
 _STATE = int(mask.IBV_QP_STATE)
-_RATE_LIMIT = int(mask.IBV_QP_RATE_LIMIT)
 _BIND_MW = int(ibv_wr_opcode.IBV_WR_BIND_MW)
 _MW_TYPE_1 = int(ibv_mw_type.IBV_MW_TYPE_1)
 INLINE = int(ibv_send_flags.IBV_SEND_INLINE)
@@ -114,6 +113,9 @@ def _closed(*arguments: object) -> NoReturn:
     raise PyverbsUserError("This QP is closed")
 
 
+_PACING = ("rate_limit", "max_burst_sz", "typical_pkt_sz")
+
+
 class QP(Resource):
     """A queue pair (RC, UC, UD, RD, XRC, or RAW_PACKET on native links).
 
@@ -129,7 +131,6 @@ class QP(Resource):
         "_post_receives",
         "_post_send",
         "_queues",
-        "_rate_limit",
         "_ring",
         "_sq_sig_all",
         "_state",
@@ -185,7 +186,6 @@ class QP(Resource):
         self._sq_sig_all = init_attr.sq_sig_all
         self._type = init_attr.qp_type
         self._state = _RESET
-        self._rate_limit = 0
         self._number = self._handle.number
         self._opened(pd, xrcd, rdd, scq, rcq, srq)
         for name, value in self._capabilities().items():
@@ -264,15 +264,8 @@ class QP(Resource):
                 f"Failed to modify QP: attr_mask = {int(comp_mask):#x}: it has bits that are not known",
                 errno.EINVAL,
             )
-        limited = bool(comp_mask & _RATE_LIMIT)
-        if limited:
-            self._check_limited(int(qp_attr.qp_state) if comp_mask & _STATE else self._state)
-            comp_mask &= ~_RATE_LIMIT
-        if comp_mask or not limited:
-            with translated("Failed to modify QP"):
-                self.handle.modify(qp_attr.selected(comp_mask))
-        if limited:
-            self._rate_limit = int(qp_attr.rate_limit)
+        with translated("Failed to modify QP"):
+            self.handle.modify(qp_attr.selected(comp_mask))
         if comp_mask & _STATE:
             self._state = int(qp_attr.qp_state)
 
@@ -282,7 +275,6 @@ class QP(Resource):
         with translated("Failed to query QP"):
             attr = QPAttr.of(self.handle.query())
         self._state = attr.qp_state
-        attr.rate_limit = self._rate_limit
         cap = QPCap(**self._capabilities())
         attr.cap = cap
         scq, rcq, srq = self._queues
@@ -376,22 +368,17 @@ class QP(Resource):
         return 0
 
     def modify_rate_limit(self, rate_limit_attr: QPRateLimitAttr) -> None:
-        """Accept a limit of what the QP sends, in kbit/s, in RTS (else ``EINVAL``).  It is told by `query`
-        and changes nothing: the device's `PacketPacingCaps` say that it paces no packets.
+        """Limit what the QP sends to ``rate_limit`` kbit/s, in bursts of at most ``max_burst_sz`` bytes (0:
+        as the device likes); 0: no limit.  ``typical_pkt_sz`` is a hint, which this device has no use for.
+
+        ``EINVAL`` in another state than RTS, for a rate outside of the device's `PacketPacingCaps`, for sizes
+        without a rate, for a service without pacing, and for any ``comp_mask``.
         """
         require(rate_limit_attr, QPRateLimitAttr, "rate_limit_attr")
         if rate_limit_attr.comp_mask:
             raise PyverbsRDMAError("Failed to modify the rate limit of QP: comp_mask is 0", errno.EINVAL)
-        self._require_open()
-        self._check_limited(self._state)
-        self._rate_limit = int(rate_limit_attr.rate_limit)
-
-    def _check_limited(self, state: int) -> None:
-        """EINVAL where a QP that goes to ``state`` has no limit."""
-        if state != _RTS or self._state not in (_RTR, _RTS):
-            raise PyverbsRDMAError(
-                "Failed to modify QP: rate_limit is given on the way to RTS, or in it", errno.EINVAL
-            )
+        with translated("Failed to modify the rate limit of QP"):
+            self.handle.modify({name: getattr(rate_limit_attr, name) for name in _PACING})
 
     def attach_comp_cntr(self, comp_cntr: object, attr: QPAttachCompCntrAttr) -> None:
         """Count completions: ``EOPNOTSUPP``."""

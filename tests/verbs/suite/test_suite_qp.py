@@ -105,15 +105,22 @@ def test_in_rts_the_others_are_einval_and_change_nothing(verbs_pair, bit: int, n
     assert client.state() == RTS
 
 
-def test_a_rate_limit_is_accepted_in_rts_and_told(verbs_pair) -> None:
+def test_a_rate_limit_is_taken_in_rts_and_told(verbs_pair) -> None:
     client, _ = connected(verbs_pair)
+    caps = client.pd.ctx.query_device_ex().packet_pacing_caps
+    assert (caps.qp_rate_limit_min, caps.qp_rate_limit_max) == (8, 100_000_000)
+    assert caps.supported_qpts >> e.IBV_QPT_RC & caps.supported_qpts >> e.IBV_QPT_RAW_PACKET & 1
     attr = QPAttr()
     attr.rate_limit = 1000
     client.qp.modify(attr, e.IBV_QP_RATE_LIMIT)
     assert client.qp.query(0)[0].rate_limit == 1000
-    client.qp.modify_rate_limit(QPRateLimitAttr(rate_limit=7, max_burst_sz=1500, typical_pkt_sz=64))
-    assert (client.qp.query(0)[0].rate_limit, client.state()) == (7, RTS)
-    refused(lambda: client.qp.modify_rate_limit(QPRateLimitAttr(comp_mask=1)), errno.EINVAL)
+    client.qp.modify_rate_limit(QPRateLimitAttr(rate_limit=8, max_burst_sz=1500, typical_pkt_sz=64))
+    assert (client.qp.query(0)[0].rate_limit, client.state()) == (8, RTS)
+    for wrong in ({"comp_mask": 1}, {"rate_limit": 7}, {"rate_limit": 100_000_001}, {"max_burst_sz": 1}):
+        refused(lambda: client.qp.modify_rate_limit(QPRateLimitAttr(**wrong)), errno.EINVAL)  # noqa: B023
+    assert client.qp.query(0)[0].rate_limit == 8
+    client.qp.modify_rate_limit(QPRateLimitAttr())
+    assert client.qp.query(0)[0].rate_limit == 0
     attr.qp_state = e.IBV_QPS_ERR
     refused(lambda: client.qp.modify(attr, e.IBV_QP_RATE_LIMIT | e.IBV_QP_STATE), errno.EINVAL)
     assert client.state() == RTS
