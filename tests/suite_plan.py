@@ -112,8 +112,9 @@ ONCE = (
         ),
     ),
     Once(
-        "Programs in C, their own code and our library's, which is compiled in both runs. What they ask of"
-        " adapters and fabrics, the programs of ibverbs-utils and programs in Python ask in both runs.",
+        "Programs in C, their own code, our library's and our header's, which is compiled in both runs. What"
+        " they ask of adapters and fabrics, the programs of ibverbs-utils and programs in Python ask in both"
+        " runs.",
         (
             "native/test_native_client.py",
             "native/test_native_fabric.py",
@@ -127,11 +128,13 @@ ONCE = (
             "native/test_native_rdmacm.py",
             "native/test_native_recording.py",
             "native/test_native_run.py",
+            "queues/test_queues_header.py",
         ),
         (
             "adapter/test_adapter_context_sharing.py",
             "cli/test_cli_run_fabric.py",
             "native/test_native_programs.py",
+            "queues/test_queues_layout.py",
             "verbs/suite/test_suite_qp.py",
         ),
     ),
@@ -171,7 +174,13 @@ ONCE = (
         (
             "simulation/test_simulation_conversations.py",
             "simulation/test_simulation_datagram_sockets.py",
+            "simulation/test_simulation_datagrams.py",
+            "simulation/test_simulation_disks.py",
             "simulation/test_simulation_exchanges.py",
+            "simulation/test_simulation_failover.py",
+            "simulation/test_simulation_holds.py",
+            "simulation/test_simulation_judging.py",
+            "simulation/test_simulation_ladder.py",
             "simulation/test_simulation_mailboxes.py",
             "simulation/test_simulation_managers.py",
             "simulation/test_simulation_oracles.py",
@@ -181,9 +190,13 @@ ONCE = (
         ("simulation/test_simulation_worlds.py",),
     ),
     Once(
-        "Tests of rdma-core and its classes' behaviour, call by call, of the public classes, which are plain"
-        " Python; the suite of the verbs makes each of these calls in every mode.",
-        ("pyverbs_suites/test_pyverbs_suites.py", "verbs/test_verbs_differential.py"),
+        "Tests of rdma-core and its classes' names and behaviour, call by call, of the public classes, which"
+        " are plain Python; the suite of the verbs makes each of these calls in every mode.",
+        (
+            "pyverbs_suites/test_pyverbs_suites.py",
+            "verbs/test_verbs_differential.py",
+            "verbs/test_verbs_names.py",
+        ),
         ("verbs/suite/test_suite_qp.py", "verbs/suite/test_suite_rdma.py"),
     ),
     Once(
@@ -195,8 +208,16 @@ ONCE = (
     Once(
         "What Wireshark and our part of it say of packets that worlds send; their digests hold that both runs"
         " send the same ones.",
-        ("wire/test_wire_wireshark.py",),
-        ("simulation/test_simulation_worlds.py", "wire/test_wire_tshark.py"),
+        (
+            "management/test_management_cm_tshark.py",
+            "storage/test_storage_tshark.py",
+            "wire/test_wire_wireshark.py",
+        ),
+        (
+            "management/test_management_cm.py",
+            "simulation/test_simulation_worlds.py",
+            "wire/test_wire_tshark.py",
+        ),
     ),
     Once(
         "Kills and missing means while processes start and end: plain Python and the kernel's doing; what"
