@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from machine_speed import limit_s
+from suite_plan import random_inputs
 
 HERE = Path(__file__).parent
-SEEDS = {"embedded": (1, 2), "process": (3,)}
+SEEDS = {"embedded": range(1, 1 + random_inputs(2)), "process": (3,)}
 ROOMS = {"connections": ("embedded", "process"), "channels": ("embedded",), "sockets": ("embedded",)}
 
 
@@ -55,5 +56,5 @@ def test_threads_that_connect_talk_and_close(room: str, mode: str) -> None:
 @pytest.mark.parametrize("end", ["exit", "close"])
 @pytest.mark.parametrize("calls", ["poll", "wait", "all"])
 def test_a_program_ends_with_threads_inside_its_calls(mode: str, end: str, calls: str) -> None:
-    for _ in range(2):
+    for _ in range(random_inputs(2)):
         assert run("exit_threads.py", mode, end, calls) == (0, "")
