@@ -13,7 +13,7 @@ from typing import NamedTuple
 from softhca.fabric.graph import NO_SWITCH
 from softhca.fabric.manager.configuration import PACKET_LIFETIME
 from softhca.fabric.manager.discovery import link_rate
-from softhca.fabric.manager.inventory import Inventory, KnownPort
+from softhca.fabric.manager.inventory import FULL_MEMBER, Inventory, KnownPort
 from softhca.fabric.manager.packets import PORT
 from softhca.fabric.routing_engine import RoutingError
 from softhca.fabric.topology import LinkSpeed
@@ -133,7 +133,7 @@ class Paths:
         )
         sources = self._ends(wanted.sgid, wanted.slid, mask & _BITS["sgid"], mask & _BITS["slid"])
         if to_group:
-            yield self._to_group(wanted, mask, sources[0] if len(sources) == 1 else requester)
+            yield self._to_group(wanted, mask, sources[0] if len(sources) == 1 else requester, requester)
             return
         goals = self._ends(wanted.dgid, wanted.dlid, mask & _BITS["dgid"], mask & _BITS["dlid"])
         most = 1 if single else wanted.num_path if mask & _BITS["num_path"] else LIFETIME_LAST * 1000
@@ -150,9 +150,19 @@ class Paths:
                         yield found
                 yield b""
 
-    def _to_group(self, wanted: PathRecord, mask: int, source: KnownPort) -> bytes:
+    def _to_group(self, wanted: PathRecord, mask: int, source: KnownPort, requester: KnownPort) -> bytes:
+        """The record of the path to a group: for who sees the source, and is in the group's partition as the
+        source is, and as it is wanted."""
         found = self._group_path(wanted, mask)
-        if found is None:
+        if found is None or not requester.sees(source):
+            raise RefusedError(STATUS_NO_RECORDS)
+        base = found.pkey & ~FULL_MEMBER
+        if base not in source.keys or base not in requester.keys:
+            raise RefusedError(STATUS_NO_RECORDS)
+        is_wanted = all(
+            getattr(found, name) == getattr(wanted, name) for name in _GROUP_SAME if mask & _BITS[name]
+        ) and not (mask & _BITS["pkey"] and (wanted.pkey ^ found.pkey) & ~FULL_MEMBER)
+        if not is_wanted:
             raise RefusedError(STATUS_NO_RECORDS)
         lid = wanted.slid if mask & _BITS["slid"] else source.lid
         values = {name: getattr(found, name) for name in _GROUP_FIELDS}
@@ -288,6 +298,8 @@ _GROUP_FIELDS = (
     "dgid", "dlid", "flow_label", "hop_limit", "traffic_class", "pkey", "sl", "mtu_selector", "mtu",
     "rate_selector", "rate", "packet_lifetime_selector", "packet_lifetime",
 )  # fmt: skip
+_GROUP_SAME = ("dgid", "dlid", "flow_label", "hop_limit", "traffic_class", "sl")
+"""What a path to a group has as it is wanted, or is not told."""
 
 
 def _selected(mask: int, name: str, selector: int) -> bool:
