@@ -35,8 +35,41 @@ def document(*words):
     return json.loads(done.stdout)
 
 
-def perf(test, *options):
-    return document("perf", test, "--iters", "50", *options)
+CLIENT = """
+import contextlib, io, json, sys
+from softhca.cli.main import main
+
+for line in sys.stdin:
+    said, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(error):
+        status = main(json.loads(line))
+    print(json.dumps([status, said.getvalue(), error.getvalue()]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """What `document` is, by commands of one process after the other: to begin takes it longer than most of
+    them.  The peer of each is a process of its own.
+    """
+    words = [sys.executable, "-c", CLIENT]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def ask(*words):
+            process.stdin.write(json.dumps([*words, "--json"]) + "\n")
+            process.stdin.flush()
+            status, said, error = json.loads(process.stdout.readline())
+            assert (status, error) == (0, "")
+            return json.loads(said)
+
+        yield ask
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def perf(asked):
+    return lambda test, *options: asked("perf", test, "--iters", "50", *options)
 
 
 def test_devinfo_tells_devices_ports_and_gids():
@@ -68,7 +101,7 @@ def test_devices_that_cannot_be_are_one_line_and_status_2():
     ("read-lat", "RC", 8), ("send-lat", "RC", 64), ("send-lat", "UC", 65), ("send-lat", "UD", 100),
     ("atomic-lat", "RC", 8), ("mailbox-bw", "RC", 100), ("mailbox-lat", "RC", 64),
 ])  # fmt: skip
-def test_perf_prints_exactly_the_fixed_fields(test, service, size):
+def test_perf_prints_exactly_the_fixed_fields(perf, test, service, size):
     result = perf(test, "--qp-type", service, "--size", str(size))
     assert list(result) == [
         "test", "qp_type", "link", "size_bytes", "iterations", "bandwidth_bytes_per_s", "message_rate_per_s",
@@ -86,7 +119,7 @@ def test_perf_prints_exactly_the_fixed_fields(test, service, size):
 @pytest.mark.parametrize(("test", "service"), [
     ("write-bw", "RC"), ("read-bw", "RC"), ("send-bw", "RC"), ("send-bw", "UD"),
 ])  # fmt: skip
-def test_perf_goes_both_ways_at_once_and_tells_the_peers_figures(test, service):
+def test_perf_goes_both_ways_at_once_and_tells_the_peers_figures(perf, test, service):
     result = perf(test, "--qp-type", service, "-b", "-q", "2", *(("-s", "512") if service == "UD" else ()))
     assert result["iterations"] == 100
     assert min(result["bandwidth_bytes_per_s"], result["peer_bandwidth_bytes_per_s"]) > 0
@@ -94,7 +127,7 @@ def test_perf_goes_both_ways_at_once_and_tells_the_peers_figures(test, service):
 
 
 @pytest.mark.parametrize("test", ["atomic-bw", "send-bw"])
-def test_perf_reversed_moves_what_the_client_was_told(test):
+def test_perf_reversed_moves_what_the_client_was_told(perf, test):
     result = perf(test, "--reversed", "-q", "2")
     assert result["iterations"] == 100
     assert result["bandwidth_bytes_per_s"] > 0
@@ -103,8 +136,8 @@ def test_perf_reversed_moves_what_the_client_was_told(test):
 
 @pytest.mark.parametrize("way", [["-b"], ["--reversed"]])
 @pytest.mark.parametrize("test", ["write-bw", "send-bw"])
-def test_perf_for_a_time_ends_in_every_direction(test, way):
-    result = document("perf", test, "--seconds", "0.3", "--size", "64", *way)
+def test_perf_for_a_time_ends_in_every_direction(asked, test, way):
+    result = asked("perf", test, "--seconds", "0.3", "--size", "64", *way)
     assert result["iterations"] > 0
 
 
@@ -113,8 +146,8 @@ def test_perf_for_a_time_ends_in_every_direction(test, way):
     (["send-bw", "-n", "2", "--reversed"], 23), (["send-bw", "-n", "20", "--qp-type", "UD"], 12),
     (["send-lat", "-n", "2", "--qp-type", "UD"], 12), (["write-lat", "-n", "2"], 23),
 ])  # fmt: skip
-def test_perf_runs_through_all_sizes(words, sizes):
-    result = document("perf", *words, "-a")
+def test_perf_runs_through_all_sizes(asked, words, sizes):
+    result = asked("perf", *words, "-a")
     assert [each["size_bytes"] for each in result["sizes"]] == [2 << power for power in range(sizes)]
     assert {each["iterations"] for each in result["sizes"]} == {int(words[2])}
 
@@ -162,25 +195,25 @@ def wait_listening(port):
     raise AssertionError("nobody listens")
 
 
-def test_perf_counts_the_operations_of_all_queue_pairs():
+def test_perf_counts_the_operations_of_all_queue_pairs(perf):
     assert perf("write-bw", "--qps", "3", "--size", "100")["iterations"] == 150
 
 
 @pytest.mark.parametrize("test", [
     "write-bw", "send-bw", "write-lat", "send-lat", "read-lat", "mailbox-bw", "mailbox-lat",
 ])  # fmt: skip
-def test_perf_for_a_time_ends(test):
-    result = document("perf", test, "--seconds", "0.3", "--size", "64")
+def test_perf_for_a_time_ends(asked, test):
+    result = asked("perf", test, "--seconds", "0.3", "--size", "64")
     assert result["iterations"] > 0
 
 
 @pytest.mark.parametrize("name", ["blake2b", "blake3"])
-def test_perf_measures_mailboxes_under_every_hash(name):
+def test_perf_measures_mailboxes_under_every_hash(perf, name):
     assert perf("mailbox-lat", "--hash", name)["size_bytes"] == 64
 
 
 @pytest.mark.parametrize("target", ["idle", "busy", "asleep"])
-def test_perf_serves_whatever_the_target_does(target):
+def test_perf_serves_whatever_the_target_does(perf, target):
     assert perf("read-bw", "--target", target, "--size", "1000")["iterations"] == 50
 
 
@@ -192,21 +225,21 @@ def test_datagram_beyond_the_mtu_is_refused():
 
 @pytest.mark.parametrize("service", ["rc", "uc", "ud"])
 @pytest.mark.parametrize("options", [[], ["-e"]])
-def test_pingpong_returns_what_was_sent(service, options):
-    result = document("pingpong", "--service", service, "-n", "40", "-r", "10", "-s", "1000", "-c", *options)
+def test_pingpong_returns_what_was_sent(asked, service, options):
+    result = asked("pingpong", "--service", service, "-n", "40", "-r", "10", "-s", "1000", "-c", *options)
     assert (result["service"], result["iterations"], result["bytes"]) == (service, 40, 80000)
     assert result["valid"] is True
 
 
 @pytest.mark.parametrize("queue_pairs", [1, 5])
-def test_pingpong_over_a_shared_receive_queue_returns_what_was_sent(queue_pairs):
+def test_pingpong_over_a_shared_receive_queue_returns_what_was_sent(asked, queue_pairs):
     words = ["--srq", "-q", str(queue_pairs), "-n", "40", "-r", "10", "-s", "5000", "-c"]
-    result = document("pingpong", *words)
+    result = asked("pingpong", *words)
     assert (result["iterations"], result["valid"]) == (40, True)
 
 
-def test_ping_verifies_every_message():
-    result = document("ping", "-n", "30", "-s", "9000", "-r", "5")
+def test_ping_verifies_every_message(asked):
+    result = asked("ping", "-n", "30", "-s", "9000", "-r", "5")
     assert (result["verified"], result["iterations"], result["size_bytes"]) == (30, 30, 9000)
     assert list(result["latency_us"]) == FIGURES
 
@@ -314,7 +347,7 @@ def test_demo_is_right_and_its_capture_decodes(demo_capture):
 @pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
 @pytest.mark.parametrize("test", ["write-bw", "write-lat", "read-lat", "send-bw", "send-lat", "atomic-bw"])
 def test_perf_runs_through_shared_memory(test):
-    result = perf(test, "--link", "shm")
+    result = document("perf", test, "--iters", "50", "--link", "shm")
     assert (result["test"], result["link"]) == (test, "shm")
     assert result["iterations"] >= 50
 
