@@ -283,6 +283,20 @@ static void resets(void)
     CHECK(!post_write(200, 0, BYTES / 2, 64) && completion().wr_id == 200);
 }
 
+/* A queue pair's state is what the program has set, or asked for: an error in between shows no sooner. */
+static void states(void)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr made;
+    CHECK(post_write(1, 0, BYTES / 2, 64) == 0 && completion().status == 0);
+    mr->rkey ^= 0xff00;
+    CHECK(post_write(2, 0, BYTES / 2, 64) == 0 && completion().status != 0);
+    mr->rkey ^= 0xff00;
+    CHECK(pair[0]->state == 3);
+    CHECK(!ibv_query_qp(pair[0], &attr, 1 << 7, &made) && attr.qp_state == 6 && pair[0]->state == 3);
+    CHECK(!ibv_query_qp(pair[0], &attr, 1, &made) && attr.qp_state == 6 && pair[0]->state == 6);
+}
+
 /* Programs name RNR timers of more bits than an answer has for them; devices take the five that count. */
 static void rnr_timers(void)
 {
@@ -848,7 +862,7 @@ int main(int count, char **words)
         const char *name;
         void (*run)(void);
     } cases[] = {{"extended", extended}, {"threads", threads}, {"forks", forks}, {"events", events},
-                 {"resets", resets}, {"rnr_timers", rnr_timers},
+                 {"resets", resets}, {"rnr_timers", rnr_timers}, {"states", states},
                  {"device_memory", device_memory}, {"advice", advice}, {"rate_limit", rate_limit},
                  {"buffers", buffers}, {"allocators", allocators},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},

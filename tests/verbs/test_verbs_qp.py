@@ -233,6 +233,8 @@ def test_query_gives_the_live_state_and_what_the_qp_was_made_of(pd: PD, cq: CQ) 
     qp = make(pd, cq, sq_sig_all=0)
     qp.handle.attributes["qp_state"] = e.IBV_QPS_ERR
     assert qp.qp_state == e.IBV_QPS_RESET
+    assert qp.query(e.IBV_QP_CAP)[0].qp_state == e.IBV_QPS_ERR
+    assert qp.qp_state == e.IBV_QPS_RESET  # nobody has asked for it
     attr, init = qp.query(e.IBV_QP_STATE)
     assert qp.qp_state == attr.qp_state == e.IBV_QPS_ERR
     assert (init.send_cq, init.recv_cq, init.qp_type, init.sq_sig_all, init.max_send_wr) == (cq, cq, 2, 0, 3)

@@ -227,7 +227,7 @@ class QP(Resource):
 
     @property
     def qp_state(self) -> int:
-        """The state after the last `modify` or `query`; an error in between shows at the next query."""
+        """The state after the last `modify`, or `query` that asked for it; an error in between shows then."""
         return self._state
 
     def to_init(self, qp_attr: QPAttr) -> None:
@@ -274,7 +274,8 @@ class QP(Resource):
         INT32(attr_mask)
         with translated("Failed to query QP"):
             attr = QPAttr.of(self.handle.query())
-        self._state = attr.qp_state
+        if attr_mask & _STATE:
+            self._state = attr.qp_state
         cap = QPCap(**self._capabilities())
         attr.cap = cap
         scq, rcq, srq = self._queues
