@@ -27,6 +27,10 @@ QP, ROOM = 3, 4096
 KEY, SUCCESS, FLUSHED, ACCESS, GIVEN_UP = 0x60, 0, 5, 10, 12
 
 
+class EnoughError(BaseException):
+    """Ends a world, which takes every other error for a rule that is broken."""
+
+
 @pytest.mark.timeout(limit_s(600))
 def test_gates_and_software_talk_are_refused_and_withdraw_keys_and_the_seed_decides_all():
     lines = []
@@ -40,7 +44,17 @@ def test_gates_and_software_talk_are_refused_and_withdraw_keys_and_the_seed_deci
     # both adapters send requests and acknowledgements
     sent = {(one["adapter"], one["opcode"]) for one in events if one["event"] == "sent"}
     assert {(1, "RC_ACKNOWLEDGE"), (2, "RC_ACKNOWLEDGE")} < sent
-    assert run_world("gates", 1).digest == outcome.digest
+    # once more, as far as a quarter of it
+    again, enough = [], len(lines) // 4
+
+    def note(line):
+        again.append(line)
+        if len(again) == enough:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        run_world("gates", 1, trace=Trace(note))
+    assert again[:enough] == lines[:enough]  # behind them its adapters close
 
 
 def test_adapters_of_such_a_world_do_not_die():
