@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ class Talk:
     def __init__(self, kind: int, vteps: int = 2, **config: Any) -> None:
         self.kind = kind
         self.network = Network()
-        names = {"vteps": tuple(gid(n + 1) for n in range(vteps))} if kind == RAW else {}
+        names: dict[str, Any] = {"vteps": tuple(gid(n + 1) for n in range(vteps))} if kind == RAW else {}
         ends = [
             End(self.network.add(**names, **config), entries=128, work_requests=64)
             for _ in range(max(2, vteps))
@@ -105,7 +106,7 @@ def takes_its_time(sent: list[Datagram], source: Any) -> list[Datagram]:
 
 
 @pytest.fixture(params=[RC, UC, UD, RAW], ids=["RC", "UC", "UD", "RAW_PACKET"])
-def talk(request):
+def talk(request: pytest.FixtureRequest) -> Iterator[Talk]:
     talk = Talk(request.param)
     with talk.network:
         yield talk

@@ -46,10 +46,7 @@ def test_raw_ethernet_frames_reach_the_server(world, other, kind, adapters):
     """The server says that its rule is in force before the client is started: nothing sends a frame again."""
     program, *options = RAW[kind]
     needs(program, "stdbuf")
-    server = subprocess.Popen(
-        ["stdbuf", "-oL", program, "--server", "-B", SERVER, "-E", CLIENT, *options],
-        env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    server = raw_server(world, program, *options)
     try:
         said = "".join(iter_until(server.stdout, "#bytes"))
         peer = world if adapters == 1 else other
@@ -78,18 +75,18 @@ def test_raw_ethernet_rules_are_made_and_ended_one_after_the_other(world):
     assert re.search(r"^50 +\d", done.stdout, re.MULTILINE)
 
 
+PACED = ("--rate_limit=1", "--rate_units=M", "--rate_limit_type=PP")
+"""1 MiB/s."""
+
+
 def test_paced_raw_ethernet_is_no_faster_than_its_limit(world, other):
-    """1 MiB/s; whoever is late makes it slower, and nothing makes it faster but what may leave at once."""
-    program, options = "raw_ethernet_bw", ("-s", "512", "-n", "200", "-q", "1")
-    paced = (*options, "--rate_limit=1", "--rate_units=M", "--rate_limit_type=PP")
+    """Whoever is late makes it slower, and nothing makes it faster but what may leave at once."""
+    program, options = "raw_ethernet_bw", ("-s", "512", "-n", "200", *PACED)
     needs(program, "stdbuf")
-    server = subprocess.Popen(
-        ["stdbuf", "-oL", program, "--server", "-B", SERVER, "-E", CLIENT, *paced],
-        env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    server = raw_server(world, program, *options)
     try:
         said = "".join(iter_until(server.stdout, "#bytes"))
-        done = other.run(program, "--client", "-B", CLIENT, "-E", SERVER, *paced)
+        done = other.run(program, "--client", "-B", CLIENT, "-E", SERVER, *options)
         assert done.returncode == 0, done.stdout + done.stderr
         said += server.communicate(timeout=LIMIT_S)[0]
     finally:
@@ -99,3 +96,37 @@ def test_paced_raw_ethernet_is_no_faster_than_its_limit(world, other):
     found = re.search(r"^ 512 +200 +\S+ +(\S+) ", done.stdout, re.MULTILINE)
     assert found, done.stdout
     assert 0 < float(found[1]) < 1.1
+
+
+def test_bursts_of_raw_ethernet_come_back(world, other):
+    """The server expects more than comes: it would not wait until its last answers have left.  It says that
+    it is there a moment before it is, and nothing sends a frame again, so a client may have to be started
+    once more.
+    """
+    program, options = "raw_ethernet_burst_lat", ("-s", "64", "--burst_size=16", "-Q", "1", *PACED)
+    needs(program, "stdbuf")
+    server = raw_server(world, program, *options, "-n", "5000")
+    try:
+        "".join(iter_until(server.stdout, "#bytes"))
+        client = [program, "--client", "-B", CLIENT, "-E", SERVER, *options, "-n", "100"]
+        for _ in range(3):
+            running = other.start(*client)
+            try:
+                said = running.communicate(timeout=LIMIT_S / 3)[0]
+                break
+            except subprocess.TimeoutExpired:
+                running.kill()
+                running.communicate()
+    finally:
+        server.kill()
+        server.communicate()
+    assert running.returncode == 0, said
+    assert re.search(r"^ *64 +100 +\d", said, re.MULTILINE), said
+
+
+def raw_server(world, program, *options):
+    """A server of frames, whose output comes line by line."""
+    return subprocess.Popen(
+        ["stdbuf", "-oL", program, "--server", "-B", SERVER, "-E", CLIENT, *options],
+        env=world.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip

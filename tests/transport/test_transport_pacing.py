@@ -107,7 +107,8 @@ class Allows(CongestionControl):
     """A control that allows what it was told to, and keeps what it is told."""
 
     def __init__(self, departure: int, limit: int) -> None:
-        self.said, self.limit, self.told = departure, limit, []
+        self.said, self.limit = departure, limit
+        self.told: list[tuple[int, int, int]] = []
 
     def departure(self, now: int) -> int:
         return self.said
