@@ -35,8 +35,8 @@ def left(mute: kernel.socket, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple
     client = started(mute.getsockname())
     made = under_way(client)
     nobody_answers(made)
+    settled()  # who asks before that waits at what the number stood for, and nobody wakes it here
     assert writable(client)
-    settled()
     assert made.tcp.fileno() >= 0
     yield client, made
     client.close()
