@@ -34,6 +34,7 @@ GENERATED = {
     "mads": 3_000,
     "mailbox": 10_000,
     "messages": 7_500,
+    "pacing": 100,
     "packet": 10_000,
     "private_data": 4_000,
     "rings": 6_000,
