@@ -25,6 +25,7 @@ APART = (
     Partition(0x7FFF, frozenset(GUIDS[:1]), None),  # two limited members see nothing of each other
     Partition(0x12, frozenset(GUIDS[1:3])),
     Partition(0x13, frozenset(GUIDS[3:5])),
+    Partition(0x14, frozenset(GUIDS[1:2]), frozenset(GUIDS[5:7])),
 )
 
 
@@ -180,6 +181,10 @@ def test_a_path_to_a_group_is_for_who_is_in_its_partition_alone() -> None:
     ):
         assert asker.status(GET, PR, P(sgid=source.gid, dgid=MGID), names) == status
     assert askers[1].status(GET, PR, P(dgid=MGID), mask(P, "dgid")) == a.STATUS_NO_RECORDS
+    other = MGID[:-1] + b"\1"
+    join(askers[1], mgid=other, pkey=0x8014)
+    for source, status in ((askers[1], 0), (askers[5], 0), (askers[6], a.STATUS_NO_RECORDS)):
+        assert askers[5].status(GET, PR, P(sgid=source.gid, dgid=other), names) == status  # limited, both
 
 
 def test_the_greatest_number_of_a_gid_is_followed_by_the_first() -> None:

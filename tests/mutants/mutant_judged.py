@@ -9,6 +9,7 @@ from mutant_channels import CONNECTED
 from mutant_congestion import CONGESTION
 from mutant_connections import CONNECTIONS
 from mutant_driver import DRIVER
+from mutant_edges import EDGES
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
@@ -432,6 +433,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *PLANTED,
     *BY_HAND,
     *MEANT,
+    *EDGES,
 )  # fmt: skip
 """Each with the tests that judge it."""
 
