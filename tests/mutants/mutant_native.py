@@ -12,7 +12,10 @@ IDENTIFIERS = "native/preload/cm_identifiers.c"
 ADDRESSES = "native/preload/cm_addresses.c"
 LISTEN = "native/preload/cm_listen.c"
 BUFFERS = "native/preload/buffers.c"
+QUEUES = "native/qp.c"
+DEVICE = "native/device.c"
 CONTROL = "runtime/fabric_control.py"
+CLIENT = "native/test_native_client.py"
 PRELOAD = "native/test_native_preload.py"
 COMMANDED = "runtime/test_runtime_fabric_control.py"
 
@@ -77,4 +80,10 @@ NATIVE: tuple[tuple[Mutant, str], ...] = (
        "an answer that had no room is never sent"), COMMANDED),
     (m("fabric-control-remembers-who-went", CONTROL, "        self._waiting.pop(made, None)\n        made.close()", "        made.close()",
        "who goes while an answer waits leaves it behind"), COMMANDED),
+    (m("limits-comp-mask-is-ignored-in-c", QUEUES, "    if (attr->comp_mask) /*", "    if (0) /*",
+       "ibv_modify_qp_rate_limit takes what it does not know"), CLIENT),
+    (m("limits-have-no-bursts-in-c", QUEUES, ".max_burst_sz = attr->max_burst_sz,", "",
+       "a burst that a C program asks for is the device's own"), CLIENT),
+    (m("device-paces-nothing-in-c", DEVICE, "    attr->packet_pacing_caps.qp_rate_limit_max = reply.qp_rate_limit_max;\n", "",
+       "programs in C are told that there is no packet pacing"), CLIENT),
 )  # fmt: skip
