@@ -198,6 +198,18 @@ def test_messages_to_several_queues_survive_faults(faults):
     scene.close()
 
 
+def test_an_initiator_has_a_rate_limit_and_a_target_none(scene):
+    scene.initiator.modify({"rate_limit": 8_000, "max_burst_sz": 1})  # a byte a microsecond
+    scene.queues[0].receive()
+    begin = scene.network.now
+    scene.send(scene.queues[0])
+    assert scene.statuses() == [WC_SUCCESS]
+    assert scene.network.now - begin > (LENGTH - 1024) * 1_000
+    with pytest.raises(DriverError) as refused:
+        scene.target.modify({"rate_limit": 8_000})
+    assert refused.value.errno == errno.EINVAL
+
+
 def test_a_queue_is_destroyed_under_an_idle_target(scene):
     one, two = scene.queues
     for queue in scene.queues:

@@ -97,7 +97,7 @@ CONGESTION: tuple[tuple[Mutant, str], ...] = (
        "packets that nobody slows down are marked in place of being dropped"), ON_ADAPTERS),
     (m("class-lost-to-ect", PATHS, "traffic_class & ~ECN_MASK | ECT0 if reacts", "ECT0 if reacts",
        "the class that the consumer asked for is gone"), ON_ADAPTERS),
-    (m("paced-flow-keeps-the-window", FLOW, "        if self.window.turn is self:\n            self.window.leave(self)\n", "",
+    (m("paced-flow-keeps-the-window", FLOW, "        if self.window is not None and self.window.turn is self:\n            self.window.leave(self)\n", "",
        "a slow flow holds up all others to the same adapter"), ON_ADAPTERS),
     (m("paced-flow-sends-no-acks", FLOW, "        if qp.responder.has_work():\n            n = qp.responder.produce(burst, now)\n        return n\n", "        return n\n",
        "the peers of a slow flow time out"), ON_ADAPTERS),
