@@ -15,6 +15,8 @@ MANAGEMENT = "management/test_management_rules.py"
 IDENTIFIERS = "driver/test_driver_rdmacm_rules.py"
 STATES = "sockets/test_sockets_state_rules.py"
 
+REGIONS = "verbs/test_verbs_mr.py"
+
 EDGES: tuple[tuple[Mutant, str], ...] = (
     (m("edge-grp-proxy-blind", "fabric/manager/membership.py", "if port is None or not requester.sees(port):", "if port is None:",
        "a port joins another into a group that it does not share a partition with"), ADMINISTRATION),
@@ -142,6 +144,8 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "a peer that reads no more does so again"), STATES),
     (m("edge-sst-aligned-again", "sockets/stream_state.py", "        if aligned and taken <= threshold:\n            aligned = False\n            taken = min(length, self.peers.room())\n", "",
        "few bytes wait for a page where there is room in front of it"), STATES),
+    (m("implicit-region-stays-everything", "verbs/mr.py", "                self._view = None\n                self._implicit = False\n", "                self._view = None\n",
+       "a region that was all memory and is a part of it now says that it is all"), REGIONS),
     (m("group-path-for-strangers", "fabric/manager/paths.py", "        if base not in source.keys or base not in requester.keys:\n            raise RefusedError(STATUS_NO_RECORDS)\n", "",
        "a port learns the path to a group of a partition that it is not in"), ADMINISTRATION),
     (m("group-path-from-strangers", "fabric/manager/paths.py", "if found is None or not requester.sees(source):", "if found is None:",

@@ -130,6 +130,18 @@ def test_no_length_is_einval(pd: PD, arguments) -> None:
     assert caught.value.error_code == errno.EINVAL
 
 
+def test_an_implicit_region_that_is_given_memory_is_as_long_as_that(pd: PD) -> None:
+    mr = MR(pd, 10, e.IBV_ACCESS_ON_DEMAND, implicit=True)
+    every = mr.length
+    memory = bytearray(b"0123456789")
+    mr.rereg(e.IBV_REREG_MR_CHANGE_ACCESS, access=e.IBV_ACCESS_ON_DEMAND | LOCAL_WRITE)
+    assert mr.length == every
+    mr.rereg(e.IBV_REREG_MR_CHANGE_TRANSLATION, addr=address_of(memory), length=4)
+    assert (mr.length, mr.read(4, 0)) == (4, b"0123")
+    mr.close()
+
+
+
 def test_an_implicit_region_is_all_memory_and_has_some_of_its_own(pd: PD, driver: FakeDriver) -> None:
     mr = MR(pd, 10, e.IBV_ACCESS_ON_DEMAND, implicit=True)
     made = registration(driver, mr)

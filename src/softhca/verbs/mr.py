@@ -258,6 +258,7 @@ class MR(Resource):
                 mapped = not (access if flags & _ACCESS else self._access) & _ON_DEMAND
                 former, self._stretch = self._stretch, MappedRange(addr, length, _nothing, mapped)
                 self._view = None
+                self._implicit = False
                 former.end()
             if flags & _ACCESS:
                 self._access = access & ~HINTS
