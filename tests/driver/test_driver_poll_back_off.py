@@ -8,9 +8,11 @@ from softhca.driver.poll_back_off import (
     CONTENTION_MEMORY_NS,
     LONGEST_NS,
     MAX_SLEEP_NS,
+    PEER_NS,
     SHORTEST_NS,
     SLEEP,
     SLEEP_FRACTION,
+    SWITCH_NS,
     TRY_EACH,
     YIELD,
     PollBackOff,
@@ -87,6 +89,57 @@ def test_who_begins_anew_sleeps_at_once_and_remembers_that_others_run():
     assert back_off.missed(7_001) == SLEEP
     back_off.worked(16_000)
     assert back_off.missed(16_001) == AGAIN
+
+
+def test_whom_a_yield_lets_work_is_let_run_at_once_until_nobody_runs() -> None:
+    back_off = PollBackOff(at_once=3)
+    assert [back_off.missed(now) for now in (1, 2, 3, 4)] == [AGAIN] * 3 + [YIELD]
+    back_off.yielded(4, 4 + SWITCH_NS)
+    back_off.worked(10_000)
+    assert back_off.shares
+    for now in (11_000, 12_000):
+        assert back_off.missed(now) == YIELD, "the peer runs on this processor"
+        back_off.yielded(now, now + SWITCH_NS)
+        back_off.worked(now + SWITCH_NS)
+    assert back_off.missed(30_000) == YIELD
+    back_off.yielded(30_000, 30_000 + SWITCH_NS - 1)
+    assert not back_off.shares
+    back_off.worked(40_000)
+    assert back_off.missed(40_001) == AGAIN
+
+
+def test_who_runs_in_a_yield_that_brings_nothing_is_not_the_peer() -> None:
+    back_off = PollBackOff(at_once=1)
+    for now in (10_000, 20_000, 30_000):
+        back_off.missed(now)
+        back_off.yielded(now, now + SWITCH_NS)
+    back_off.missed(40_000)
+    back_off.worked(50_000)
+    assert not back_off.shares
+    back_off.yielded(60_000, 60_000 + SWITCH_NS)
+    back_off.begins()
+    back_off.worked(70_000)
+    assert not back_off.shares, "it had begun anew, and was found later"
+
+
+def test_a_peer_that_works_for_long_in_a_yield_is_no_competitor() -> None:
+    back_off = PollBackOff()
+    back_off.yielded(0, PEER_NS)
+    assert back_off.contended(PEER_NS)
+    back_off.worked(PEER_NS + 1)
+    assert back_off.shares
+    assert not back_off.contended(PEER_NS + 1)
+
+
+def test_who_keeps_the_processor_for_longer_is_one_whatever_has_come_meanwhile() -> None:
+    back_off = PollBackOff(at_once=2)
+    back_off.yielded(0, PEER_NS + 1)
+    back_off.worked(PEER_NS + 2)
+    assert not back_off.shares
+    assert back_off.contended(PEER_NS + 2)
+    back_off.contended_until_ns = 0
+    back_off.worked(PEER_NS + 3)
+    assert not back_off.shares
 
 
 def test_polls_in_vain_become_short_and_are_tried_again() -> None:

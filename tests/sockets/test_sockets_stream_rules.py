@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from softhca.driver.poll_back_off import LONGEST_NS
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.machine.primitives import address_of
@@ -30,7 +31,7 @@ from softhca.sockets.protocol import (
     Offer,
 )
 from softhca.sockets.stream import Guard, Stream
-from softhca.sockets.stream_path import BUSY_NS, MORE_NS
+from softhca.sockets.stream_path import BUSY_NS, MORE_NS, OTHERS_NS, PEER_NS
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
@@ -357,6 +358,41 @@ def test_what_comes_with_the_last_turn_is_found(made: Scripted, monkeypatch: pyt
     clock = Clock(made, monkeypatch, 3, MORE_NS // 2)
     made.stream._budget.limit_ns = 0
     assert made.stream._poll(lambda: clock.polls == 4)
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "polls", "contended"),
+    [(OTHERS_NS - 1, 1, False), (OTHERS_NS, 2, False), (PEER_NS, 2, True), (PEER_NS + 1, 1, True)],
+)
+def test_who_has_let_others_run_looks_once_more(
+    made: Scripted, monkeypatch: pytest.MonkeyPatch, step_ns: int, polls: int, contended: bool
+) -> None:
+    """A peer on the same processor has answered then; one that computes has kept it for longer."""
+    clock = Clock(made, monkeypatch, 0, step_ns)
+    made.stream._budget.limit_ns = 0
+    assert not made.stream._poll(lambda: False)
+    assert clock.polls == polls
+    assert made.stream._budget.limit_ns == 0
+    assert made.stream._budget.contended(clock.now_ns) == contended
+
+
+def test_what_others_have_done_meanwhile_makes_polls_worth_their_time_again(
+    made: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(made, monkeypatch, 0, OTHERS_NS)
+    made.stream._budget.limit_ns = 0
+    assert made.stream._poll(lambda: clock.polls == 2)
+    assert made.stream._budget.limit_ns == LONGEST_NS
+    assert not made.stream._budget.contended(clock.now_ns)
+
+
+def test_each_time_that_others_have_run_is_followed_by_one_look(
+    made: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(made, monkeypatch, 1, OTHERS_NS)
+    made.stream._budget.limit_ns = 0
+    assert not made.stream._poll(lambda: False)
+    assert clock.polls == 3, "one that works, one beside which others run, and the look behind it"
 
 
 def in_ring(made: Scripted, number: int, immediate: int) -> None:

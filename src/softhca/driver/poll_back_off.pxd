@@ -6,6 +6,8 @@ cdef class PollBackOff:
     cdef public unsigned int empty_polls
     cdef public unsigned long long worked_ns
     cdef public unsigned long long contended_until_ns
+    cdef public bint shares
+    cdef unsigned long long _let_run_ns
 
     cpdef object begins(self)
     cpdef object worked(self, unsigned long long now)

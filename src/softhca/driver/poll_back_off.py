@@ -29,6 +29,12 @@ CONTENDED_NS = 400_000
 """A yield that takes longer than this means that unrelated programs compete for the processor.  Between a
 poller and adapters that wait for each other it takes less."""
 
+PEER_NS = 1_000_000
+"""After a yield up to so long that a poll with work follows, it was the peer that had the processor."""
+
+SWITCH_NS = 3_000
+"""A shorter yield has let nobody run."""
+
 CONTENTION_MEMORY_NS = 20_000_000
 """How long a processor counts as contended after such a yield."""
 
@@ -56,6 +62,7 @@ CALL_MEMORY_NS = 5_000_000
 _AGAIN = cython.declare(cython.int, AGAIN)
 _YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
+_PEER_NS, _SWITCH_NS = cython.declare(cython.ulonglong, PEER_NS), cython.declare(cython.ulonglong, SWITCH_NS)
 _MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
 _LONGEST = cython.declare(cython.ulonglong, LONGEST_NS)
 _SHORTEST = cython.declare(cython.ulonglong, SHORTEST_NS)
@@ -67,7 +74,9 @@ class PollBackOff:
     """``at_once``: after so many empty polls the thread yields.  ``limit_ns``: how long it polls in vain
     before it sleeps.  ``contended_ns`` and ``memory_ns``: after a yield that took longer than the one it does
     not poll in vain for the other.  ``empty_polls`` counts the empty polls since the last one that found
-    something."""
+    something.  ``shares``: whom it waits for runs on this processor, so that an empty poll is followed by a
+    yield at once: a yield has let somebody run, and the poll behind it has found something; until one lets
+    nobody run."""
 
     def __init__(
         self,
@@ -83,23 +92,31 @@ class PollBackOff:
         self.empty_polls = 0
         self.worked_ns = 0
         self.contended_until_ns = 0
+        self.shares = False
+        self._let_run_ns = 0  # how long the yield before the next poll has let others run
 
     def begins(self) -> None:
         """A thread begins to poll anew: what was found before is no reason to poll on."""
         self.empty_polls = 0
-        self.worked_ns = 0
+        self.worked_ns = self._let_run_ns = 0
 
     def worked(self, now: int) -> None:
         """A poll at ``now`` found something, or a sleep has ended."""
         self.empty_polls = 0
         self.worked_ns = now
+        if self._let_run_ns:
+            if self._let_run_ns <= _PEER_NS:
+                self.shares = True
+                self.contended_until_ns = 0
+            self._let_run_ns = 0
 
     def missed(self, now: int) -> int:
         """A poll at ``now`` found nothing: what to do."""
         self.empty_polls += 1
+        self._let_run_ns = 0
         if self.contended(now) or self.idle_ns(now) >= self.limit_ns:
             return _SLEEP
-        return _YIELD if self.empty_polls > self.at_once else _AGAIN
+        return _YIELD if self.shares or self.empty_polls > self.at_once else _AGAIN
 
     def sleep_ns(self, now: int) -> int:
         """How long to sleep where nothing wakes the thread."""
@@ -116,8 +133,13 @@ class PollBackOff:
 
     def yielded(self, begin_ns: int, end_ns: int) -> None:
         """The thread yielded the processor from ``begin_ns`` to ``end_ns``, or polled in vain so long."""
-        if end_ns - begin_ns > self.contended_ns:
+        took: cython.ulonglong = end_ns - begin_ns
+        if took > self.contended_ns:
             self.contended_until_ns = begin_ns + self.memory_ns
+        if took < _SWITCH_NS:
+            self.shares = False
+        else:
+            self._let_run_ns = took
 
 
 class PollBudget(PollBackOff):

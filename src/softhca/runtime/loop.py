@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.driver.poll_back_off import CONTENDED_NS, YIELD, PollBackOff
+from softhca.driver.poll_back_off import YIELD, PollBackOff
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
@@ -130,7 +130,7 @@ class EngineLoop:
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
         alone = len(os.sched_getaffinity(0)) == 1  # whom it waits for can run here alone
-        self.back_off = PollBackOff(POLLS_AT_ONCE, contended_ns=NEVER if alone else CONTENDED_NS)
+        self.back_off = PollBackOff(0, NEVER, NEVER) if alone else PollBackOff(POLLS_AT_ONCE)
         self.refusals = RefusalReport()
         self.yield_processor = yield_processor
         self.arrival = Arrival()

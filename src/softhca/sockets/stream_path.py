@@ -46,6 +46,9 @@ OWED = 16
 MORE_NS, BUSY_NS = 20_000, 2_000_000
 """A call that has found work polls on for at least so long, and so long in all at most: others may want the
 interpreter's lock, and it may have a deadline."""
+OTHERS_NS, PEER_NS = 15_000, 1_000_000
+"""In a poll in vain that takes longer than the first another program has run, perhaps the peer, which gives
+the processor back when it waits itself; others keep it for longer than the second."""
 FAILED = (PyverbsError, DriverError)
 """What a device that has failed, or is closed, raises."""
 
@@ -55,6 +58,7 @@ _READABLE, _WRITABLE = cython.declare(cython.int, READABLE), cython.declare(cyth
 _OWED = cython.declare(cython.uint, OWED)
 _LOOK_EACH = cython.declare(cython.ulonglong, LOOK_EACH)
 _MORE_NS, _BUSY_NS = cython.declare(cython.ulonglong, MORE_NS), cython.declare(cython.ulonglong, BUSY_NS)
+_OTHERS_NS, _PEER_NS = cython.declare(cython.ulonglong, OTHERS_NS), cython.declare(cython.ulonglong, PEER_NS)
 _CREDIT = cython.declare(cython.int, CREDIT)
 _MESSAGES = cython.declare(cython.Py_ssize_t, MESSAGES)
 _RECV = cython.declare(cython.uint, int(e.IBV_WC_RECV))
@@ -297,17 +301,23 @@ class StreamPath:
         until: cython.ulonglong = budget.until(now)
         limit: cython.ulonglong = until - now
         last: cython.ulonglong = now + _BUSY_NS
+        others: cython.bint = False
         while True:
             worked: cython.bint = self._progress()
             if self._has_ended(ready):
-                if limit:
+                if limit or others:
                     budget.found()
                 return True
             after = monotonic_ns()
             if worked:  # what is waited for takes more than one turn
                 until = min(after + max(limit, _MORE_NS), last)
+                others = False
+            elif not others and _OTHERS_NS <= after - now <= _PEER_NS:
+                others = True  # have run in the poll's yield, the peer perhaps: look what it has done
+                continue
             else:
                 budget.yielded(now, after)
+                others = False
             if after >= until or budget.contended(after):
                 if limit:
                     budget.gave_up()
