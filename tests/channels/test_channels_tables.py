@@ -109,6 +109,32 @@ def test_a_window_that_could_not_be_made_is_none_of_those_that_may_be(
     assert table.free
 
 
+class CountedUnderLock(Windows):
+    """Says of each change of the count whether this thread has the lock."""
+
+    changes: list[bool]
+
+    @property
+    def _made(self) -> int:  # type: ignore[override]
+        return self.count
+
+    @_made.setter
+    def _made(self, count: int) -> None:
+        self.count = count
+        self.changes = [*getattr(self, "changes", []), cast(Any, self._lock)._is_owned()]
+
+
+def test_windows_are_counted_by_one_thread_at_a_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(pd: object) -> None:
+        raise PyverbsRDMAError("no more", 12)
+
+    table = CountedUnderLock(pair[0]._link.pd)
+    monkeypatch.setattr(windows, "Window", refused)
+    with pytest.raises(PyverbsRDMAError):
+        table.take()
+    assert table.changes[1:] == [True, True], "but for the first, when it is made"
+
+
 def test_memory_of_ones_own_is_registered_once(pair: Pair) -> None:
     memory = pair[0]._link.memory
     before = memory.registrations

@@ -128,7 +128,7 @@ MEANT: tuple[tuple[Mutant, str], ...] = (
        "a key of a large message is good for the next one"), "channels/test_channels_tables.py"),
     (m("meant-window-given-back-bound", "channels/windows.py", "        window.lease = None\n        with self._lock:", "        with self._lock:",
        "a window keeps the memory of its last message"), "channels/test_channels_tables.py"),
-    (m("meant-window-not-made-counts", "channels/windows.py", "        except BaseException:\n            self._made -= 1\n            raise", "        except BaseException:\n            raise",
+    (m("meant-window-not-made-counts", "channels/windows.py", "            with self._lock:\n                self._made -= 1\n            raise", "            raise",
        "each window that could not be made is one less for ever"), "channels/test_channels_tables.py"),
     (m("meant-lease-of-another-array", "channels/registration.py", "            if found is not None and found.owner() is owner:", "            if found is not None:",
        "an array at the address of one that is gone has its registration"), "channels/test_channels_tables.py"),

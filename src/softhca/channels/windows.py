@@ -71,7 +71,8 @@ class Windows:
         try:
             return Window(self._pd)
         except BaseException:
-            self._made -= 1
+            with self._lock:
+                self._made -= 1
             raise
 
     def give_back(self, window: Window) -> None:
