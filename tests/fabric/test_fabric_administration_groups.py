@@ -162,6 +162,11 @@ def test_a_join_that_lacks_something_creates_nothing() -> None:
         ({"mtu_selector": 2, "mtu": 4}, 0),
         ({"rate_selector": 1, "rate": 3}, a.STATUS_REQUEST_INVALID),
         ({"rate_selector": 0, "rate": 2}, 0),
+        ({"packet_lifetime_selector": 0, "packet_lifetime": 18}, a.STATUS_REQUEST_INVALID),
+        ({"packet_lifetime_selector": 1, "packet_lifetime": 18}, a.STATUS_REQUEST_INVALID),
+        ({"packet_lifetime_selector": 1, "packet_lifetime": 19}, 0),
+        ({"packet_lifetime_selector": 2, "packet_lifetime": 18}, 0),
+        ({"packet_lifetime": 5}, 0),
     ],
     ids=str,
 )

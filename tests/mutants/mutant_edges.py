@@ -20,6 +20,8 @@ REGIONS = "verbs/test_verbs_mr.py"
 EDGES: tuple[tuple[Mutant, str], ...] = (
     (m("edge-grp-proxy-blind", "fabric/manager/membership.py", "if port is None or not requester.sees(port):", "if port is None:",
        "a port joins another into a group that it does not share a partition with"), ADMINISTRATION),
+    (m("edge-grp-join-outside", "fabric/manager/membership.py", "        and _within(facts, wanted, mask)\n", "",
+       "a port joins a group whose MTU, rate or packet lifetime is not what it asks for"), "fabric/test_fabric_administration_groups.py"),
     (m("edge-grp-leave-mask", "fabric/manager/membership.py", "gone = wanted.join_state & before", "gone = before",
        "who leaves as one leaves as all"), ADMINISTRATION),
     (m("edge-grp-proxied-stays", "fabric/manager/membership.py", "            group.proxied.discard(guid)\n", "",

@@ -284,11 +284,8 @@ def _check_joins(facts: MCMemberRecord, wanted: MCMemberRecord, mask: int, port:
         and in_partition(port, facts.pkey)
         and best.mtu >= facts.mtu
         and best.rate >= rate_place(facts.rate)
-        and _agrees(mask, "mtu", wanted.mtu_selector, wanted.mtu, facts.mtu)
-        and _agrees(
-            mask, "rate", wanted.rate_selector, rate_place(wanted.rate), rate_place(facts.rate)
-        )
-    )  # fmt: skip
+        and _within(facts, wanted, mask)
+    )
     if not right:
         raise RefusedError(STATUS_REQUEST_INVALID)
 
