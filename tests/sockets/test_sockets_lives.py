@@ -16,7 +16,8 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets import completion_thread, devices
+from softhca.machine.kernel_sockets import KernelSocket
+from softhca.sockets import completion_thread, devices, listening
 from softhca.sockets.hub import HUB
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
@@ -300,3 +301,39 @@ def test_the_memory_of_devices_that_are_let_go_is_given_back(connected: Connect)
     while memory() is not None:
         gc.collect()
         assert time.monotonic() < end_s
+
+
+def test_an_accept_that_is_overtaken_by_a_close_keeps_nobody_served(
+    server: sockets.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, other, plain = server._listener, server.dup(), listening.serving
+    assert isinstance(served, listening.Served)
+
+    def overtaken(one: Any) -> Any:
+        found = plain(one)
+        server.close()
+        return found
+
+    server._leave_listeners()  # the closing thread has come so far
+    monkeypatch.setattr(listening, "serving", overtaken)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        server.accept()
+    other.close()
+    assert served.closed
+
+
+def test_a_close_that_is_overtaken_by_an_accept_leaves_nobody_served(
+    server: sockets.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, other, plain = server._listener, server.dup(), sockets.socket._leave
+    assert isinstance(served, listening.Served)
+
+    def accepting(one: Any, *words: Any, **options: Any) -> None:
+        if one is server and KernelSocket.fileno(one) >= 0:
+            one._listener = listening.serving(one)
+        plain(one, *words, **options)
+
+    monkeypatch.setattr(sockets.socket, "_leave", accepting)
+    server.close()
+    other.close()
+    assert served.closed

@@ -256,10 +256,8 @@ class socket(DatagramSocket):
             self._leave(abruptly=True)
 
     def listen(self, backlog: int = 128, /) -> None:
-        """Listen, by TCP and, where there is a device, by RDMA.  Where several processes may accept, by TCP
-        alone.  By the connection manager alone where the settings say so: ENODEV, EADDRINUSE,
-        ENOMEM, EMFILE.
-        """
+        """Listen, by TCP and, where there is a device, by RDMA; by TCP alone where several processes may
+        accept, by the connection manager alone where settings say so: ENODEV, EADDRINUSE, ENOMEM, EMFILE."""
         if self._by_cm is None and self._is_by_cm() and self._listener is None:
             try:
                 self._by_cm = CmServed(self, self.settings, backlog)
@@ -307,6 +305,7 @@ class socket(DatagramSocket):
             self._listener, self._alone = listening.serving(self), True
             if self._listener is None:
                 listening.end_elsewhere(self)
+            self._leave_where_closed()
         fd, address = self._accept()  # type: ignore[attr-defined]
         made = socket(self.family, self.type, self.proto, fileno=fd)  # not of a subclass: as Python's own
         made.settings = self.settings
@@ -642,6 +641,7 @@ class socket(DatagramSocket):
         finally:
             super()._real_close(_ss)
             self._leave(abruptly=True)  # what has come about in between
+            self._leave_listeners()
 
     def _let_go(self) -> None:
         """The kernel's socket is this process's no more."""
