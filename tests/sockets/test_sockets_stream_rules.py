@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from softhca.driver.poll_back_off import LONGEST_NS
+from softhca.driver.poll_back_off import LONGEST_NS, PEER_NS
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.machine.primitives import address_of
@@ -31,7 +31,7 @@ from softhca.sockets.protocol import (
     Offer,
 )
 from softhca.sockets.stream import Guard, Stream
-from softhca.sockets.stream_path import BUSY_NS, MORE_NS, OTHERS_NS, PEER_NS
+from softhca.sockets.stream_path import BUSY_NS, MORE_NS, OTHERS_NS
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState

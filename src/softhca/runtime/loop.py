@@ -75,9 +75,10 @@ UNSEEN_BATCHING_NS = 5_000
 """How long a doorbell waits for the next one where polls are not seen."""
 
 POLLS_AT_ONCE = 12
-"""After so many empty polls in a row the polling thread yields the processor after each one; not for a
-while after a yield that took long, where there are several processors: who competes for this one is no peer
-and keeps it for milliseconds, and the peer runs on another one meanwhile."""
+"""After so many empty polls in a row the polling thread yields the processor after each one, and after any
+where the peer runs on this one (`PollBackOff.shares`, or there is no other).  Where there are several, it
+does not for a while after a yield that took long: who competes for this one is no peer and keeps it for
+milliseconds, and the peer runs on another one meanwhile."""
 
 SINGLE_REQUEST_BYTES = cython.declare(cython.uint, 1024)
 """A single request up to this length, possibly followed by an acknowledgement, is answered before the link is

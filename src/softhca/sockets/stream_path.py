@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.driver.errors import DriverError
-from softhca.driver.poll_back_off import PollBudget
+from softhca.driver.poll_back_off import PEER_NS, PollBudget
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.sockets.behind_pool import BehindPool
@@ -46,9 +46,9 @@ OWED = 16
 MORE_NS, BUSY_NS = 20_000, 2_000_000
 """A call that has found work polls on for at least so long, and so long in all at most: others may want the
 interpreter's lock, and it may have a deadline."""
-OTHERS_NS, PEER_NS = 15_000, 1_000_000
-"""In a poll in vain that takes longer than the first another program has run, perhaps the peer, which gives
-the processor back when it waits itself; others keep it for longer than the second."""
+OTHERS_NS = 15_000
+"""In a poll in vain that takes longer another program has run: the peer perhaps, unless it is longer than
+`PEER_NS`."""
 FAILED = (PyverbsError, DriverError)
 """What a device that has failed, or is closed, raises."""
 
