@@ -563,13 +563,20 @@ def test_two_senders_share_the_room_of_a_slow_reader(bound: Bound, monkeypatch: 
     assert other.datagrams.dropped() == {}  # type: ignore[union-attr]
 
 
+def send_until_free(one: sockets.socket, other: sockets.socket, credit: SendCredit, count: int) -> None:
+    """So many numbers, and more where what the peer has told of its room at first comes so late."""
+    begun_s, number = time.monotonic(), 0
+    while number < count or not credit.free:
+        assert one.sendto(b"%d" % number, other.getsockname()) > 0
+        assert time.monotonic() < begun_s + limit_s(20)
+        number += 1
+
+
 def test_who_is_told_nothing_waits_once_and_then_sends_as_udp_does(bound: Bound) -> None:
     one, other = bound(credit_s=0.05), bound(pool_bytes=64 * 4096)
     credit = known(one, other)
-    for number in range(100):
-        one.sendto(b"%d" % number, other.getsockname())
-    assert credit.free
     begun_s = time.monotonic()
+    send_until_free(one, other, credit, 100)
     while not other.datagrams.dropped()["full"]:  # type: ignore[union-attr]
         assert time.monotonic() < begun_s + limit_s(20)
     assert [int(other.recv(10)) for _ in range(48)] == list(range(48))
@@ -584,9 +591,7 @@ def test_the_socket_s_time_out_bounds_the_wait(bound: Bound) -> None:
     one, other = bound(credit_s=LONG_S), bound(pool_bytes=64 * 4096)
     credit = known(one, other)
     one.settimeout(0.01)
-    for number in range(60):
-        assert one.sendto(b"%d" % number, other.getsockname()) > 0
-    assert credit.free
+    send_until_free(one, other, credit, 60)
 
 
 def send_until_refused(one: sockets.socket, other: sockets.socket) -> int:
