@@ -337,3 +337,35 @@ def test_a_close_that_is_overtaken_by_an_accept_leaves_nobody_served(
     server.close()
     other.close()
     assert served.closed
+
+
+@pytest.mark.parametrize("way", ["accept", "listen"])
+def test_two_threads_that_find_who_serves_a_socket_are_one_user(
+    server: sockets.socket, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    served, other = server._listener, server.dup()
+    assert isinstance(served, listening.Served)
+    server._leave_listeners()
+    name = "serving" if way == "accept" else "serve"
+    plain, inside = getattr(listening, name), []
+
+    def together(*words: Any) -> Any:
+        if not inside:
+            inside.append(True)
+            do()
+        return plain(*words)
+
+    def do() -> None:
+        if way == "accept":
+            with pytest.raises(BlockingIOError):
+                server.accept()
+        else:
+            server.listen()
+
+    server.setblocking(False)
+    monkeypatch.setattr(listening, name, together)
+    do()
+    server.close()
+    assert not served.closed, "the duplicate's"
+    other.close()
+    assert served.closed

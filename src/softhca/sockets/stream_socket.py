@@ -83,9 +83,8 @@ class socket(DatagramSocket):
         if upgrade is not None and number >= 0:
             upgrade.poll()
         elif self._listener is not None and reads_descriptors():
-            listener, self._listener, self._alone = self._listener, None, True
-            if listener is not None:
-                listener.leave()
+            self._alone = True
+            self._serve_by(None)
         return number
 
     def _may_upgrade(self) -> bool:
@@ -174,9 +173,7 @@ class socket(DatagramSocket):
             raise failure(failed)
 
     def _begin_to_connect(self, address: Any) -> int | None:
-        """Have it done while nobody waits, and say EINPROGRESS; None: it is the kernel's, as far as is known
-        at once.
-        """
+        """Have it done while nobody waits, and say EINPROGRESS; None: it is the kernel's, as known so far."""
         if not self._may_connect(address):
             return None
         by_cm = self._is_by_cm()
@@ -278,23 +275,28 @@ class socket(DatagramSocket):
             if served is not None:
                 served.leave()
             raise
-        self._listener = served
+        self._serve_by(served)
         if served is None:
             listening.end_elsewhere(self)
         else:
             served.begin()
         self._leave_where_closed()
 
+    def _serve_by(self, served: listening.Served | None) -> None:
+        """Of ``served`` this one is a user, of what another thread has found meanwhile no more."""
+        former, self._listener = self._listener, served
+        if former is not None:
+            former.leave()
+
     def _leave_where_closed(self) -> None:
         if KernelSocket.fileno(self) < 0:  # by another thread, which found nothing to leave
             self._leave_listeners()
 
     def _leave_listeners(self) -> None:
-        listener, self._listener = self._listener, None
+        self._serve_by(None)
         served, self._by_cm = self._by_cm, None
-        for each in (listener, served):
-            if each is not None:
-                each.leave()
+        if served is not None:
+            served.leave()
 
     def accept(self) -> tuple[socket, Any]:
         """The next connection, by RDMA where its peer has asked so."""
@@ -302,8 +304,9 @@ class socket(DatagramSocket):
         if served is not None:
             return self._accept_by_cm(served)
         if self._listener is None and not self._alone and self._may_upgrade():
-            self._listener, self._alone = listening.serving(self), True
-            if self._listener is None:
+            found, self._alone = listening.serving(self), True
+            self._serve_by(found)
+            if found is None:
                 listening.end_elsewhere(self)
             self._leave_where_closed()
         fd, address = self._accept()  # type: ignore[attr-defined]
@@ -661,14 +664,11 @@ class socket(DatagramSocket):
 
     def detach(self) -> int:
         """The descriptor, which can be read and written: that of a connection by RDMA by a `Relay`.  A
-        listening socket's is served by TCP alone.
-        """
+        listening socket's is served by TCP alone."""
         self._await_connection()
         upgrade, self._upgrade = self._upgrade, GONE
-        listener, self._listener = self._listener, None
+        self._serve_by(None)
         self._carried = None
-        if listener is not None:
-            listener.leave()
         number = super().detach()
         self._let_go()
         if isinstance(upgrade, Upgrade):
