@@ -1,5 +1,5 @@
-"""Parts of the preloaded object alone: files, identifiers and listeners of its rdma_cm device, and its
-allocator's first moments."""
+"""Parts of the preloaded object alone: files, identifiers, listeners, connections, groups, routes and devices
+of its rdma_cm device, and its allocator's first moments."""
 
 import re
 import subprocess
@@ -52,6 +52,28 @@ def identifiers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", cases("preload_identifiers"))
 def test_identifiers(identifiers: Path, case: str) -> None:
     done = subprocess.run([str(identifiers), case], capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("preload"), "preload_peers")
+
+
+@pytest.mark.parametrize("case", cases("preload_peers"))
+def test_peers(peers: Path, case: str) -> None:
+    done = subprocess.run([str(peers), case], capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def routes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("preload"), "preload_routes")
+
+
+@pytest.mark.parametrize("case", cases("preload_routes"))
+def test_routes(routes: Path, case: str) -> None:
+    done = subprocess.run([str(routes), case], capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 

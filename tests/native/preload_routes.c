@@ -1,0 +1,216 @@
+/* What the rdma_cm device asks of subnet administration and makes of the answers, its groups and its devices;
+   argv[1] names what is tried. */
+#include "preload_script.h"
+
+static void groups(void)
+{
+    struct identifier *id = new_one(TYPE_UD, &four, "10.0.0.9");
+    struct membership found = {.lid = 0xC000, .sl = 3, .flow_label = 0x12345, .qkey = 6, .mgid = {0xff, 0x12}};
+    struct sockaddr_in one = {.sin_family = AF_INET}, another = one;
+    struct sockaddr_in6 other = {.sin6_family = AF_INET6};
+    uint32_t number = 0, second = 0, reported = 0;
+    struct ucma_ah_attr *way;
+    inet_pton(AF_INET, "239.1.2.3", &one.sin_addr), inet_pton(AF_INET, "239.1.2.4", &another.sin_addr);
+    inet_pton(AF_INET6, "ff0e::5", &other.sin6_addr);
+    id->state = CM_BOUND;
+    CHECK(group_join(id, (uintptr_t)&number, 5, &other, sizeof other) == EINVAL); /* of the other IP version */
+    CHECK(!group_join(id, (uintptr_t)&number, 5, &one, sizeof one) && posted->ucma.event == UCMA_MULTICAST_JOIN);
+    CHECK(number && posted->ucma.uid == 5 && posted->ucma.id == number && posted->ucma.param.ud.qp_num == 0xFFFFFF);
+    CHECK(group_join(id, (uintptr_t)&second, 6, &one, sizeof one) == EADDRINUSE);
+    CHECK(!group_join(id, (uintptr_t)&second, 6, &another, sizeof another) && second != number);
+    id->groups->next->events_reported = 1, id->groups->events_reported = 4;
+    CHECK(group_leave(&other_file, number, &reported) == ENOENT); /* another file's */
+    CHECK(!group_leave(&file, number, &reported) && reported == 1 && id->groups->number == second);
+    CHECK(group_leave(&file, number, &reported) == ENOENT);
+    /* what subnet administration says of one */
+    id->traffic_class = 7, id->place = &native;
+    for (uint32_t lid = 0xBFFE; lid <= 0xFFFF; lid += lid == 0xC000 ? 0x3FFD : 1) {
+        found.lid = (uint16_t)lid;
+        group_found(id, id->groups, 0, &found);
+        CHECK(posted->ucma.event == (lid >= 0xC000 && lid <= 0xFFFE ? UCMA_MULTICAST_JOIN : UCMA_MULTICAST_ERROR));
+        CHECK(posted->ucma.status == (lid >= 0xC000 && lid <= 0xFFFE ? 0 : (uint32_t)-EADDRNOTAVAIL));
+    }
+    found.lid = 0xC001;
+    group_found(id, id->groups, 0, &found);
+    way = &posted->ucma.param.ud.ah_attr;
+    CHECK(way->hop_limit == 1 && way->traffic_class == 7 && way->flow_label == 0x12345 && way->sl == 3);
+    CHECK(way->is_global && way->dlid == 0xC001 && posted->ucma.param.ud.qkey == 6 && way->dgid[1] == 0x12);
+    found.hop_limit = 9;
+    group_found(id, id->groups, 0, &found);
+    CHECK(posted->ucma.param.ud.ah_attr.hop_limit == 9);
+    group_found(id, id->groups, ETIMEDOUT, &found);
+    CHECK(posted->ucma.event == UCMA_MULTICAST_ERROR && posted->ucma.status == (uint32_t)-ETIMEDOUT);
+}
+
+static void routes(void)
+{
+    struct identifier *stranger = new_one(TYPE_RC, &four, "10.0.0.9"), *id = new_one(TYPE_RC, &native, "10.0.0.9");
+    struct place towards;
+    uint8_t mad[SOFTHCA_MAD_BYTES];
+    struct ip group;
+    port_now.sm_lid = 0;
+    CHECK(route_ask(id, 2000) == ENETDOWN); /* nobody to ask */
+    port_now.sm_lid = 5, port_now.sm_sl = 3;
+    ports[1].questions = QUESTIONS;
+    CHECK(route_ask(id, 2000) == EAGAIN);
+    ports[1].questions = QUESTIONS - 1, id->state = CM_RESOLVED;
+    CHECK(!route_ask(id, 2000) && ports[1].questions == QUESTIONS && id->question);
+    CHECK(told.send_mad.timeout_ms == 500 && told.send_mad.retries == 3 && told.send_mad.dlid == 5);
+    CHECK(told.send_mad.sl == 3 && told.send_mad.agent == 7 && get(asked_mad + 8, 8) == id->question);
+    CHECK(get(asked_mad + 16, 2) == PATH_RECORD && !memcmp(asked_mad + 64, id->peer_gid, 16));
+    CHECK(!memcmp(asked_mad + 80, native.gid, 16) && asked_mad[105] == 0x81 && asked_mad[3] == METHOD_GET);
+    stranger->question = id->question, stranger->state = CM_RESOLVED; /* of another port */
+    for (int at = 0; at < 9; at++) {
+        memset(mad, 0, sizeof mad);
+        put(mad + 8, id->question, 8), put(mad + 16, PATH_RECORD, 2);
+        put(mad + 96, at == 1 ? 0xC000 : at == 2 ? 0 : 0xBFFF, 2), put(mad + 106, at == 3 ? 0x7003 : 0x7001, 2);
+        put(mad + 4, at == 4, 2), mad[109] = 0x52, mad[110] = 0x80 | (at == 5 ? 6 : at == 6 ? 0 : 5);
+        put(mad + 106, at == 7 ? 0 : (uint64_t)get(mad + 106, 2), 2);
+        uint64_t question = id->question;
+        answered(&ports[1], at == 8 ? ETIMEDOUT : 0, mad);
+        CHECK(!id->question);
+        CHECK(posted->owner == id && posted->ucma.event == (at ? UCMA_ROUTE_ERROR : UCMA_ROUTE_RESOLVED));
+        CHECK(posted->ucma.status == (uint32_t)(at == 0 ? 0 : at == 8 ? -ETIMEDOUT : -EHOSTUNREACH));
+        if (!at)
+            CHECK(id->route.dlid == 0xBFFF && id->route.sl == 2 && id->route.mtu == 5 && id->route.pkey_index == 2);
+        id->question = question, id->state = CM_RESOLVED;
+    }
+    id->question = 0, free(posted), posted = NULL;
+    memset(mad, 0, sizeof mad), put(mad + 16, PATH_RECORD, 2);
+    answered(&ports[1], 0, mad); /* of nobody */
+    CHECK(!posted);
+    /* the port of an address */
+    id->state = CM_BOUND, ports[1].questions = 0;
+    CHECK(!port_ask(id, 3) && told.send_mad.timeout_ms == 1);
+    put(mad + 8, id->question, 8), put(mad + 16, SERVICE_RECORD, 2), memcpy(mad + 64, native.gid, 16);
+    answered(&ports[1], 0, mad);
+    CHECK(posted->ucma.event == UCMA_ADDR_RESOLVED && !memcmp(id->peer_gid, native.gid, 16));
+    /* the own address: of the port's GID alone */
+    towards = native, device.places = &towards, device.place_count = device.place_room = 1;
+    for (int at = 0; at < 2; at++) {
+        ports[1].address_question = 99, device.place_room = 1;
+        device.places = calloc(1, sizeof towards), device.places[0] = towards, device.place_count = 1;
+        memset(mad, 0, sizeof mad), put(mad + 8, 99, 8), memcpy(mad + 64, native.gid, 16);
+        mad[79] ^= (uint8_t)(at == 0), memcpy(mad + DATA_AT + 12, (uint8_t[]){10, 1, 1, 1}, 4);
+        answered(&ports[1], 0, mad);
+        CHECK(device.place_count == 1 + (uint32_t)at && !ports[1].address_question);
+    }
+    group = ip("10.1.1.1", 0);
+    CHECK(!memcmp(device.places[1].address, group.gid, 16) && !memcmp(device.places[1].gid, native.gid, 16));
+}
+
+static void questions(void)
+{
+    static const uint8_t four_of[16] = {0xff, 0x12, 0x40, 0x01, 0x80, 0x02, 0, 0, 0, 0, 0, 0, 0x0f, 0xff, 1, 2};
+    struct ip group = ip("239.255.1.2", 0), address_of = ip("10.2.3.4", 0);
+    struct group joined_group = {0};
+    uint8_t mad[SOFTHCA_MAD_BYTES], mgid[16];
+    struct identifier *id = new_one(TYPE_UD, &native, "10.0.0.9");
+    write_mgid(mgid, &group, 0x8002);
+    CHECK(!memcmp(mgid, four_of, 16));
+    group = ip("ff12:601b:1:2:3:4:5:6", 0);
+    write_mgid(mgid, &group, 0x8002);
+    CHECK(get(mgid, 4) == 0xff126001 && get(mgid + 4, 2) == 0x8002 && !memcmp(mgid + 6, group.gid + 6, 10));
+    group = ip("ff15:a01b:1:2:3:4:5:6", 0); /* which subnet administration has given, of another scope */
+    write_mgid(mgid, &group, 0x8002);
+    CHECK(!memcmp(mgid, group.gid, 16));
+    question_of_address(mad, &address_of);
+    CHECK(!get(mad + DATA_AT, 8) && !get(mad + DATA_AT + 8, 4) && get(mad + DATA_AT + 12, 4) == 0x0a020304);
+    address_of = ip("fd00::7", 0);
+    question_of_address(mad, &address_of);
+    CHECK(!memcmp(mad + DATA_AT, address_of.gid, 16));
+    pkeys[0] = 0x1234; /* a limited member asks for the group of the full ones */
+    CHECK(!group_ask(id, &joined_group, &group, 1000) && joined_group.question == get(asked_mad + 8, 8));
+    CHECK(asked_mad[3] == METHOD_SET && get(asked_mad + 96, 2) == 0x9234 && get(asked_mad + 88, 4) == UDP_QKEY);
+    CHECK(asked_mad[104] == FULL_MEMBER && !memcmp(asked_mad + 72, native.gid, 16));
+    /* what a member's record says */
+    memset(mad, 0, sizeof mad);
+    joined_group.next = NULL, id->groups = calloc(1, sizeof joined_group), *id->groups = joined_group;
+    put(mad + 8, joined_group.question, 8), put(mad + 88, 0x11223344, 4), put(mad + 92, 0xC007, 2);
+    put(mad + 100, 0x5ABCDE09, 4);
+    answered(&ports[1], 0, mad);
+    CHECK(posted->ucma.event == UCMA_MULTICAST_JOIN && posted->ucma.param.ud.qkey == 0x11223344);
+    CHECK(posted->ucma.param.ud.ah_attr.flow_label == 0xABCDE && posted->ucma.param.ud.ah_attr.sl == 5);
+    CHECK(posted->ucma.param.ud.ah_attr.hop_limit == 9 && posted->ucma.param.ud.ah_attr.dlid == 0xC007);
+    CHECK(!id->groups->question);
+}
+
+/* Who is told that an adapter has gone: who is bound to it and whom the program knows. */
+static void removal(void)
+{
+    struct identifier *id = met(TYPE_RC, &four), *unknown = met(TYPE_RC, &four), *unbound = met(TYPE_RC, &four);
+    int sockets[2], cancel_state = 0;
+    id->state = unknown->state = unbound->state = CM_CONNECTED;
+    id->goodbye = unknown->goodbye = 1, unknown->uid = 0, unbound->place = NULL;
+    CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) && !close(sockets[1]));
+    device.events = sockets[0];
+    cm_unlock(cancel_state);
+    watch(&device);
+    cm_lock(&cancel_state);
+    CHECK(device.gone && posted->owner == id && posted->ucma.event == UCMA_DEVICE_REMOVAL);
+    CHECK(id->state == CM_REMOVED && !id->goodbye);
+    CHECK(unknown->state == CM_CONNECTED && unknown->goodbye && unbound->state == CM_CONNECTED);
+}
+
+/* Devices of the variable, their addresses, and which identifiers go with one. */
+static void found_devices(void)
+{
+    struct device *each;
+    struct place *found, **all;
+    struct ip to = ip("127.0.0.1", 0);
+    struct listening listens[2] = {{.port = &ports[0]}, {.port = &ports[0]}};
+    struct identifier *id = new_one(TYPE_RC, &four, "10.0.0.9");
+    char text[200], name[65] = {0};
+    uint32_t count;
+    memset(name, 'n', 64);
+    snprintf(text, sizeof text, "a=udp:x,, =unix:y,none=unix:, first=unix:no,%s=unix:long,one=unix:place ,two=unix:@b",
+             name);
+    setenv("SOFTHCA_DEVICES", text, 1);
+    CHECK(cm_serves());
+    device_now.max_qp_rd_atom = 256, device_now.max_qp_init_rd_atom = 255, device_now.phys_port_cnt = 2;
+    device_now.node_guid = 0x0102030405060708;
+    port_now.gid_tbl_len = 4, port_now.link_layer = ETHERNET, port_now.active_mtu = 3;
+    memcpy(gids[0], four.gid, 16), memcpy(gids[2], six.gid, 16);
+    all = places_all(&count);
+    each = listed();
+    CHECK(!strcmp(each->name, "first") && !strcmp(each->next->name, "one") && !strcmp(each->next->socket, "place"));
+    each = each->next;
+    CHECK(!strcmp(each->next->name, "two") && !each->next->next);
+    CHECK(count == 6 && all[0]->port->number == 1 && all[1]->port->number == 2); /* each port once */
+    CHECK(each->place_count == 4 && each->most_resources == 254 && each->most_depth == 254);
+    CHECK(each->guid == 0x0807060504030201 && !each->places[0].native && each->places[1].index == 2);
+    CHECK(place_at(&to, &found) == EADDRNOTAVAIL); /* no address of loopback here */
+    address(&each->places[2], "127.5.5.5");
+    CHECK(!place_at(&to, &found) && found == &each->places[2]);
+    to = ip("::1", 0);
+    CHECK(place_at(&to, &found) == EADDRNOTAVAIL); /* of the other IP version */
+    CHECK(!port_open(each->ports) && !port_open(each->ports) && each->ports[0].cm == 6);
+    each->gone = 1;
+    CHECK(port_open(each->ports) == EIO && attach(each) == EIO);
+    CHECK(is_removed(id, &device));
+    id->place = NULL;
+    CHECK(!is_removed(id, &device));
+    id->listening = listens, id->listening_count = 2, listens[1].port = each->ports;
+    CHECK(!is_removed(id, &device)); /* it listens at one that is there */
+    device.gone = 1;
+    CHECK(is_removed(id, &device));
+    /* the address that is asked for, of a port that has two of one GID */
+    device.places = calloc(2, sizeof four), device.places[0] = native, device.places[1] = native, device.place_count = 2;
+    address(&native, "10.1.1.1");
+    memcpy(device.places[1].address, native.address, 16);
+    CHECK(place_of(&ports[1], device.places[0].gid, native.address) == &device.places[1]);
+    CHECK(place_of(&ports[1], device.places[0].gid, six.address) == &device.places[0]);
+    CHECK(!place_of(&ports[0], device.places[0].gid, native.address));
+    /* a native GID leads to its own subnet alone */
+    struct wanted wanted = {.address = &to};
+    CHECK(!leads_anywhere(&device.places[0], &wanted));
+}
+
+int main(int argc, char **argv)
+{
+    static const struct tried cases[] = {
+        {"groups", groups}, {"routes", routes}, {"questions", questions}, {"devices", found_devices},
+        {"removal", removal},
+    };
+    return run(argc, argv, cases, sizeof cases / sizeof *cases);
+}
