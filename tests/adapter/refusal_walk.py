@@ -200,6 +200,9 @@ def memory(walk: Walk) -> None:
     walk.call(control.DEREG_MR, lkey=held)
     mw = walk.step(control.ALLOC_MW, pd=pd, type=1)["mw"]
     walk.step(control.DEALLOC_MW, last=True, mw=mw)
+    null = walk.step(control.ALLOC_NULL_MR, pd=pd)["lkey"]
+    walk.wrong(control.REREG_MR, {"lkey": null, "flags": control.REREG_ACCESS, "access": 1})
+    walk.call(control.DEREG_MR, lkey=null)
     mr = walk.step(control.ALLOC_FAST_MR, pd=pd, max_pages=4)["mr"]
     walk.step(control.DEREG_FAST_MR, last=True, mr=mr)
     walk.step(control.SET_DATA_ACCESS, allowed=1)

@@ -281,3 +281,20 @@ def test_an_heir_that_has_let_go_has_the_domain_no_more(sides):
     walk.register(1, walk.hosts[1], 0, pd, 0)
     assert walk.do(1, control.UNIMPORT_PD, pd=pd)[0] == errno.EINVAL
     assert walk.do(1, control.DEALLOC_PD, pd=pd)[0] == errno.EINVAL
+
+
+def test_a_null_region_that_is_imported_has_no_key_for_peers(sides):
+    walk = Walk(sides, 0)
+    owner = walk.hosts[0]
+    walk.export(0, owner, 0, 0, 0)
+    walk.alloc(0, owner, 0, 0, 0)
+    (pd,) = walk.model.domains
+    key = walk.do(0, control.ALLOC_NULL_MR, pd=pd)[1]["lkey"]
+    walk.show(1, walk.hosts[1], 0, pd, 0)
+    walk.imports(1, walk.hosts[1], 0, pd, 0)
+    told = {"lkey": key, "rkey": 0, "length": (1 << 64) - 1}
+    assert walk.do(1, control.IMPORT_MR, pd=pd, mr=key) == (0, told)
+    assert walk.do(1, control.ALLOC_NULL_MR, pd=pd)[0] == 0
+    assert walk.do(2, control.ALLOC_NULL_MR, pd=pd)[0] == errno.EINVAL
+    assert walk.do(1, control.DEREG_MR, lkey=key)[0] == errno.EINVAL
+    assert walk.do(0, control.DEREG_MR, lkey=key)[0] == 0

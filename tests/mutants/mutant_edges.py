@@ -16,6 +16,8 @@ IDENTIFIERS = "driver/test_driver_rdmacm_rules.py"
 STATES = "sockets/test_sockets_state_rules.py"
 
 REGIONS = "verbs/test_verbs_mr.py"
+NULL = "memory/test_memory_null.py"
+ON_NULL = "verbs/suite/test_suite_null.py"
 
 EDGES: tuple[tuple[Mutant, str], ...] = (
     (m("edge-grp-proxy-blind", "fabric/manager/membership.py", "if port is None or not requester.sees(port):", "if port is None:",
@@ -146,6 +148,18 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "a peer that reads no more does so again"), STATES),
     (m("edge-sst-aligned-again", "sockets/stream_state.py", "        if aligned and taken <= threshold:\n            aligned = False\n            taken = min(length, self.peers.room())\n", "",
        "few bytes wait for a page where there is room in front of it"), STATES),
+    (m("null-region-sends-what-was-there", "memory/null.py", "        if result == 0:\n            fill(dst_address, 0, n)\n", "",
+       "what is read of a null region is what stood in the packet's place"), NULL),
+    (m("null-region-wraps", "memory/null.py", "        if n > self.length - offset:\n            return -_EFAULT\n", "",
+       "elements behind the last address are carried out"), NULL),
+    (m("null-region-for-peers", "memory/null.py", "    region.access = LOCAL_WRITE\n", "    region.access = LOCAL_WRITE | 2 | 4 | 8 | 16\n",
+       "peers read and write a null region, and windows are bound to it"), NULL),
+    (m("null-region-while-stopped", "memory/null.py", "        if self.tpt.stopped:\n            return -_EAGAIN\n", "",
+       "requests overtake while data access is stopped"), NULL),
+    (m("null-region-changed", "adapter/commands.py", "    if is_null(region):\n", "    if False:\n",
+       "a null region is given rights for peers"), ON_NULL),
+    (m("null-region-imported-for-peers", "adapter/context_sharing.py", "rkey = 0 if is_null(region.element) else region.number", "rkey = region.number",
+       "who imports a null region is told a key for peers"), "adapter/test_adapter_sharing_model.py"),
     (m("implicit-region-stays-everything", "verbs/mr.py", "                self._view = None\n                self._implicit = False\n", "                self._view = None\n",
        "a region that was all memory and is a part of it now says that it is all"), REGIONS),
     (m("group-path-for-strangers", "fabric/manager/paths.py", "        if base not in source.keys or base not in requester.keys:\n            raise RefusedError(STATUS_NO_RECORDS)\n", "",

@@ -22,7 +22,7 @@ from softhca.native import PATHS_NAME, build, library
 LIMIT_S = limit_s(60)
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "unmappable", "refusals",
          "device_memory", "advice", "rate_limit", "rnr_timers", "states", "buffers",
-         "allocators"]  # fmt: skip
+         "allocators", "null_regions", "flows"]  # fmt: skip
 """What ``verbs_client`` tries."""
 CM_CASES = [
     "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",

@@ -597,6 +597,176 @@ static void device_memory(void)
               && !front->free_dm(dm));
 }
 
+/* Elements without memory: zeros are sent, and of what is received nothing is kept. */
+static void null_regions(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_mr *null = front->alloc_null_mr(pd);
+    struct ibv_sge list[2] = {{1ULL << 40, 5000, 0}, {(uintptr_t)data, 100, mr->lkey}};
+    struct ibv_send_wr wr = {.sg_list = list, .num_sge = 2, .send_flags = 2}, *unsent;
+    CHECK(null && null->lkey && !null->rkey && !null->addr && null->length == SIZE_MAX);
+    CHECK(null->context == context && null->pd == pd);
+    list[0].lkey = null->lkey;
+    memset(data, 7, BYTES);
+    wr.wr.rdma.remote_addr = (uintptr_t)data + BYTES / 2;
+    wr.wr.rdma.rkey = mr->rkey;
+    CHECK(!context->ops.post_send(pair[0], &wr, &unsent) && completion().status == 0);
+    for (unsigned at = 0; at < 5200; at++)
+        CHECK(data[BYTES / 2 + at] == (at < 5000 ? 0 : 7));
+    data[BYTES / 2 + 5000] = 9;
+    wr.opcode = 4; /* an RDMA READ */
+    CHECK(!context->ops.post_send(pair[0], &wr, &unsent) && completion().status == 0);
+    CHECK(data[0] == 9 && data[1] == 7 && data[100] == 7);
+    CHECK(ibv_rereg_mr(null, 4, NULL, NULL, 0, 15) == -1 && errno == EINVAL);
+    CHECK(ibv_rereg_mr(null, 1, NULL, data, BYTES, 1) == -1 && errno == EINVAL);
+    CHECK(ibv_dealloc_pd(pd) == EBUSY);
+    CHECK(!ibv_dereg_mr(null));
+    CHECK(!context->ops.post_send(pair[0], &wr, &unsent) && completion().status == 4); /* LOC_PROT_ERR */
+    connect_qp_again(pair[0], pair[1]->qp_num);
+    connect_qp_again(pair[1], pair[0]->qp_num);
+    CHECK((null = front->alloc_null_mr(pd)));
+    wr.opcode = 0;
+    list[0] = list[1];
+    wr.wr.rdma.rkey = null->lkey; /* which is no key for peers */
+    CHECK(!context->ops.post_send(pair[0], &wr, &unsent) && completion().status == 10);
+    CHECK(!ibv_dereg_mr(null));
+}
+
+/* Rules of a raw packet queue pair: what their specifications say is looked for, and what they cannot say is
+   refused before the adapter is asked. */
+struct rules {
+    struct ibv_flow_attr attr;
+    unsigned char specs[256];
+};
+
+/* One specification more: `value_at` and `value_bytes` say where value and mask stand in its `size` bytes. */
+static unsigned char *add_spec(struct rules *rules, unsigned *end, uint32_t type, unsigned size)
+{
+    struct flow_spec head = {type, (uint16_t)size};
+    unsigned char *spec = rules->specs + *end;
+    CHECK(*end + size <= sizeof rules->specs && size >= sizeof head);
+    memset(spec, 0, size);
+    memcpy(spec, &head, sizeof head);
+    *end += size;
+    rules->attr.num_of_specs++;
+    return spec;
+}
+
+static struct ibv_qp *raw_qp(void)
+{
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = 8};
+    struct ibv_qp_attr attr = {.qp_state = 1, .port_num = 1};
+    struct ibv_qp *made = ibv_create_qp(pd, &init);
+    CHECK(made && !ibv_modify_qp(made, &attr, 0x21));
+    attr.qp_state = 2;
+    CHECK(!ibv_modify_qp(made, &attr, 1));
+    attr.qp_state = 3;
+    CHECK(!ibv_modify_qp(made, &attr, 1));
+    return made;
+}
+
+static const unsigned char frame_head[14] = {2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5};
+
+/* A rule for the frame's destination. */
+static void ask_for_frame(struct rules *rules)
+{
+    unsigned end = 0;
+    unsigned char *spec;
+    memset(rules, 0, sizeof *rules);
+    rules->attr.port = 1;
+    spec = add_spec(rules, &end, 0x20, 40);
+    memcpy(spec + 6, frame_head, 6);
+    memset(spec + 22, 0xff, 6);
+}
+
+static void refused_flow(struct ibv_qp *qp, struct rules *rules, int error)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    errno = 0;
+    CHECK(!front->create_flow(qp, &rules->attr) && errno == error);
+}
+
+static void refused_flows(struct ibv_qp *receiver)
+{
+    static const struct { uint32_t type; unsigned size; } least[] =
+        {{0x20, 38}, {0x30, 24}, {0x31, 88}, {0x32, 32}, {0x40, 14}, {0x41, 14}};
+    struct rules rules;
+    unsigned end = 0;
+    unsigned char *spec;
+    ask_for_frame(&rules);
+    rules.attr.comp_mask = 1;
+    refused_flow(receiver, &rules, EINVAL);
+    rules.attr = (struct ibv_flow_attr){.type = 0x100, .port = 1};
+    refused_flow(receiver, &rules, EINVAL);
+    rules.attr = (struct ibv_flow_attr){.flags = 2, .port = 1};
+    refused_flow(receiver, &rules, EOPNOTSUPP);
+    rules.attr = (struct ibv_flow_attr){.type = 1, .port = 1, .num_of_specs = 1};
+    refused_flow(receiver, &rules, EINVAL); /* all that nobody takes has no specifications */
+    ask_for_frame(&rules);
+    rules.attr.port = 9;
+    refused_flow(receiver, &rules, EINVAL);
+    for (unsigned i = 0; i < sizeof least / sizeof *least; i++) {
+        memset(&rules, 0, sizeof rules), end = 0;
+        rules.attr.port = 1;
+        add_spec(&rules, &end, least[i].type, least[i].size - 1);
+        refused_flow(receiver, &rules, EINVAL);
+    }
+    memset(&rules, 0, sizeof rules), end = 0;
+    rules.attr.port = 1;
+    add_spec(&rules, &end, 0x120, 40); /* of a header in a tunnel */
+    refused_flow(receiver, &rules, EOPNOTSUPP);
+    memset(rules.specs, 0, sizeof rules.specs); /* a specification that never ends */
+    refused_flow(receiver, &rules, EINVAL);
+    ask_for_frame(&rules), end = 40;
+    spec = add_spec(&rules, &end, 0x20, 40); /* and for another one at once */
+    spec[6] = 4, spec[22] = 0xff;
+    refused_flow(receiver, &rules, EINVAL);
+    memset(&rules, 0, sizeof rules), end = 0;
+    rules.attr.port = 1;
+    add_spec(&rules, &end, 0x31, 88);
+    add_spec(&rules, &end, 0x30, 24); /* no frame is both */
+    refused_flow(receiver, &rules, EINVAL);
+}
+
+static void flows(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_qp *sender = raw_qp(), *receiver = raw_qp();
+    struct ibv_sge sge = {(uintptr_t)data, 64, mr->lkey}, room = {(uintptr_t)data + BYTES / 2, 2048, mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1, .opcode = 2, .sg_list = &sge, .num_sge = 1, .send_flags = 2}, *unsent;
+    struct ibv_recv_wr receive = {.wr_id = 2, .sg_list = &room, .num_sge = 1}, *bad;
+    struct ibv_flow *flow, *other;
+    struct rules rules;
+    struct ibv_wc both[2];
+    unsigned end = 0;
+    int status;
+    refused_flows(receiver);
+    ask_for_frame(&rules);
+    CHECK((flow = front->create_flow(receiver, &rules.attr)) && flow->context == context);
+    CHECK(ibv_destroy_qp(receiver) == EBUSY);
+    memset(&rules, 0, sizeof rules);
+    rules.attr.port = 1;
+    memset(add_spec(&rules, &end, 0x20, 40) + 6, 0, 32);
+    add_spec(&rules, &end, 0x32, 32);
+    add_spec(&rules, &end, 0x41, 16);
+    CHECK((other = front->create_flow(receiver, &rules.attr)) && !front->destroy_flow(other));
+    memcpy(data, frame_head, sizeof frame_head);
+    memset(data + 14, 'f', 50);
+    CHECK(!context->ops.post_recv(receiver, &receive, &bad) && !context->ops.post_send(sender, &wr, &unsent));
+    both[0] = completion(), both[1] = completion();
+    CHECK(both[0].status == 0 && both[1].status == 0 && both[0].wr_id + both[1].wr_id == 3);
+    CHECK(both[both[0].wr_id == 1].byte_len == 64 && !memcmp(data, data + BYTES / 2, 64));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) { /* the rule is its parent's: what the child has of it ends here alone */
+        refused_flow(receiver, &rules, EIO);
+        CHECK(!front->destroy_flow(flow));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(!front->destroy_flow(flow) && !ibv_destroy_qp(receiver) && !ibv_destroy_qp(sender));
+}
+
 /* Advice on regions on demand; domains and queues as programs of a processor's number and of allocators make
    them. */
 static void advice(void)
@@ -864,7 +1034,7 @@ int main(int count, char **words)
     } cases[] = {{"extended", extended}, {"threads", threads}, {"forks", forks}, {"events", events},
                  {"resets", resets}, {"rnr_timers", rnr_timers}, {"states", states},
                  {"device_memory", device_memory}, {"advice", advice}, {"rate_limit", rate_limit},
-                 {"buffers", buffers}, {"allocators", allocators},
+                 {"buffers", buffers}, {"allocators", allocators}, {"null_regions", null_regions}, {"flows", flows},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},
                  {"lied_to_of_tables", lied_to_of_tables},
                  {"unmapped", unmapped}, {"unmappable", unmappable}, {"refusals", refusals}, {"storm", storm}};

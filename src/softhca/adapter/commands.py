@@ -31,6 +31,7 @@ from softhca.adapter.paths import check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
 from softhca.memory.bits import SLOT_PAGES
+from softhca.memory.null import is_null
 from softhca.queues import control_fields as control
 from softhca.queues.completion import CompletionQueue
 from softhca.queues.cqe import CQE_BYTES
@@ -256,6 +257,8 @@ def _rereg_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     flags, region = fields["flags"], resource.element
     if not flags or flags & ~(control.REREG_TRANSLATION | control.REREG_PD | control.REREG_ACCESS):
         raise OSError(errno.EINVAL, f"flags = {flags:#x}: they name nothing that can be changed")
+    if is_null(region):
+        raise OSError(errno.EINVAL, "lkey: a null region cannot be changed")
     pd = resource.uses[0]
     arenas = resource.uses[1:]
     if flags & control.REREG_PD:
@@ -591,6 +594,7 @@ HANDLERS: Mapping[int, Handler] = {
     control.ALLOC_MW: key_commands.alloc_mw,
     control.DEALLOC_MW: key_commands.dealloc_mw,
     control.ALLOC_FAST_MR: key_commands.alloc_fast_mr,
+    control.ALLOC_NULL_MR: key_commands.alloc_null_mr,
     control.DEREG_FAST_MR: key_commands.dereg_fast_mr,
     control.ALLOC_RDD: ee_commands.alloc_rdd,
     control.DEALLOC_RDD: ee_commands.dealloc_rdd,

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.resources import Kind, Resource
+from softhca.memory.null import is_null
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -66,7 +67,8 @@ def import_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         region.host == host.number or adapter.resources.contexts.may_import(host.number, region.host)
     ):
         raise OSError(errno.ENOENT, f"mr = {fields['mr']}: the domain has no such region")
-    return {"lkey": region.number, "rkey": region.number, "length": region.element.length}
+    rkey = 0 if is_null(region.element) else region.number
+    return {"lkey": region.number, "rkey": rkey, "length": region.element.length}
 
 
 def _region_of(adapter: Adapter, domain: Resource, handle: int) -> Resource | None:

@@ -1,4 +1,4 @@
-"""The control commands of memory windows and fast regions (see ``commands.py``)."""
+"""The control commands of memory windows, fast regions and null regions (see ``commands.py``)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.resources import Kind, Resource
+from softhca.memory.null import register_null
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -60,6 +61,16 @@ def dereg_fast_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
     adapter.memory_windows.deallocate(resource.element)
     adapter.resources.remove(resource)
     return {}
+
+
+def alloc_null_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
+    """ALLOC_NULL_MR: a local key of which zeros are read, and what is written is thrown away.  DEREG_MR ends
+    it; REREG_MR is EINVAL."""
+    pd = adapter.resources.find(Kind.PD, fields["pd"], host.number)
+    check_room(adapter)
+    region = register_null(adapter.regions, pd.number)
+    adapter.resources.add(Kind.MR, region.key, host.number, region, (pd,))
+    return {"lkey": region.key}
 
 
 def _name(number: int, kind: Kind) -> int:

@@ -216,6 +216,10 @@ class DeviceDriver:
             raise DriverError(errno.EINVAL, "access: a region without a range must be on demand")
         return self._registrar.register_implicit(pd, access, held)
 
+    def alloc_null_mr(self, pd: int) -> MemoryKey:
+        """A region without memory, of which zeros are read; its rkey is 0.  `dereg_mr` ends it.  ENOMEM."""
+        return self._registrar.allocate_null(pd)
+
     def advise_mr(
         self, pd: int, advice: int, flags: int, elements: Sequence[tuple[int, int, int]]
     ) -> None:

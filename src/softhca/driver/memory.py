@@ -16,6 +16,7 @@ from softhca.driver.errors import DriverError, refusal
 from softhca.driver.session import Session
 from softhca.machine.primitives import address_of, populate_pages
 from softhca.memory.bits import PAGE_BYTES
+from softhca.memory.null import NULL_BYTES
 from softhca.memory.on_demand import IMPLICIT_BYTES
 from softhca.memory.regions import LOCAL_WRITE, ON_DEMAND, ZERO_BASED
 from softhca.queues import control_fields as control
@@ -154,6 +155,13 @@ class Registrar:
         self._session.check()
         placed = _Placed(0, 0, 0, 0, on_demand=True, held=held)
         return self._register(pd, placed, IMPLICIT_BYTES, access, 0)
+
+    def allocate_null(self, pd: int) -> MemoryKey:
+        """A region without memory; see `DeviceDriver.alloc_null_mr`."""
+        self._session.check()
+        lkey = self._session.call(control.ALLOC_NULL_MR, pd=pd)["lkey"]
+        registration = _Registration(lkey, _Placed(0, 0, 0, 0), LOCAL_WRITE, pd, 0, NULL_BYTES)
+        return self._enter(self._handle(lkey), registration, 0)
 
     def _register(
         self, pd: int, placed: _Placed, length: int, access: int, iova: int | None

@@ -266,4 +266,5 @@ void set_memory_ops(struct verbs_front *front)
     front->free_dm = free_dm;
     front->reg_dm_mr = reg_dm_mr;
     front->advise_mr = advise_mr;
+    front->alloc_null_mr = alloc_null_mr;
 }

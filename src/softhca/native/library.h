@@ -215,6 +215,7 @@ void set_extended_ops(struct verbs_front *front);
 void set_flow_ops(struct verbs_front *front);
 void detach_pages(struct host *host, uint32_t first, uint32_t pages);
 void set_memory_ops(struct verbs_front *front);
+struct ibv_mr *alloc_null_mr(struct ibv_pd *pd);
 int advise_mr(struct ibv_pd *pd, int advice, uint32_t flags, struct ibv_sge *list, uint32_t count);
 int query_device_ex(struct ibv_context *base, const void *input, struct ibv_device_attr_ex *attr,
                     size_t bytes);

@@ -284,6 +284,25 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
     return 0;
 }
 
+/* A region of which the adapter reads zeros, and into which it writes nothing. */
+struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
+{
+    struct softhca_alloc_null_mr fields = {.pd = pd->handle};
+    struct softhca_alloc_null_mr_reply reply;
+    struct mr *mr = calloc(1, sizeof *mr);
+    int error;
+    if (!mr)
+        return failed(ENOMEM);
+    CALL(HOST(pd->context), error, alloc_null_mr, &fields, &reply);
+    if (error) {
+        free(mr);
+        return failed(error);
+    }
+    mr->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .length = SIZE_MAX, .handle = reply.lkey,
+                             .lkey = reply.lkey};
+    return &mr->mr;
+}
+
 /* Windows */
 
 struct ibv_mw *alloc_mw(struct ibv_pd *base, int type)

@@ -680,7 +680,7 @@ struct verbs_front {
     unused_op reg_mr_ex, dealloc_dmah, alloc_dmah; /* since 59 */
     int (*query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
     int (*advise_mr)(struct ibv_pd *, int, uint32_t, struct ibv_sge *, uint32_t);
-    unused_op alloc_null_mr;
+    struct ibv_mr *(*alloc_null_mr)(struct ibv_pd *);
     unused_op read_counters, attach_counters, create_counters, destroy_counters;
     struct ibv_mr *(*reg_dm_mr)(struct ibv_pd *, struct ibv_dm *, uint64_t, size_t, unsigned);
     struct ibv_dm *(*alloc_dm)(struct ibv_context *, struct ibv_alloc_dm_attr *);

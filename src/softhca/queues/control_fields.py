@@ -78,6 +78,7 @@ ALLOC_DM = 66
 FREE_DM = 67
 CREATE_FLOW = 68
 DESTROY_FLOW = 69
+ALLOC_NULL_MR = 70
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -326,6 +327,7 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     DEALLOC_MW: ("DEALLOC_MW", _all("u32", "mw"), ()),
     ALLOC_FAST_MR: ("ALLOC_FAST_MR", _all("u32", "pd max_pages"), _all("u32", "mr key")),
     DEREG_FAST_MR: ("DEREG_FAST_MR", _all("u32", "mr"), ()),
+    ALLOC_NULL_MR: ("ALLOC_NULL_MR", _all("u32", "pd"), _all("u32", "lkey")),
     REG_PAGED: ("REG_PAGED", (*_all("u32", "pd access descriptor"), ("va", "u64")), _all("u32", "lkey rkey")),
     SET_DATA_ACCESS: ("SET_DATA_ACCESS", _all("u8", "allowed"), _all("u8", "was_allowed")),
     # Bit n of ``methods``: the requests with method n, 128 bits of two words.

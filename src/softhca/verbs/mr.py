@@ -451,7 +451,7 @@ def mwtype2str(mw_type: int) -> str:
 
 
 _KINDS = frozenset(
-    ("DMMR", "DmaBufMR", "MREx", "Buf", "BufMR", "DMAHandle", "DmaHandleInitAttr")
+    ("DMMR", "DmaBufMR", "MREx", "Buf", "BufMR", "DMAHandle", "DmaHandleInitAttr", "NullMR")
 )  # of regions, in `mr_kinds`, which stands on this module
 
 

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from softhca.driver.memory import MemoryKey
+from softhca.memory.null import NULL_BYTES
 from softhca.verbs.absent import AbsentObject, absent_method, absent_property, refuse
 from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_dmah_init_attr_mask, ibv_tph_mem_type
@@ -14,7 +15,7 @@ from softhca.verbs.memory_access import Bytes, MappedRange
 from softhca.verbs.mr import HINTS, MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
-from softhca.verbs.structures import INT32, UINT8, UINT32, UINT64
+from softhca.verbs.structures import INT32, INT64, UINT8, UINT32, UINT64
 from softhca.verbs.utils import lines
 
 if TYPE_CHECKING:
@@ -98,6 +99,46 @@ class DMMR(MR):
 
 def _nothing() -> None:
     """The device memory stays."""
+
+
+class NullMR(MR):
+    """A region without memory (``ibv_alloc_null_mr``; pyverbs has no name for it): what is read of it is
+    zeros, what is written to it is thrown away, whichever address an element with its ``lkey`` names.
+
+    Peers have no right to it: its ``rkey`` is 0.  It cannot be changed (``EINVAL``), and a bind of a window
+    to it fails.  ``ENOMEM``: there are as many regions as there may be.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, pd: PD) -> None:
+        require(pd, PD, "pd")
+        pd._require_open()
+        self._driver = pd._driver
+        with translated("Failed to allocate a null MR"):
+            self._key = self._driver.alloc_null_mr(pd.number)
+        self._host = self._view = None
+        self._stretch = MappedRange(0, NULL_BYTES, _nothing)
+        self._changing = threading.RLock()
+        self._pd = pd
+        self._opened(pd)
+
+    def read(self, length: int, offset: int) -> bytes:
+        """``length`` zeros."""
+        length = INT64(length)
+        self._check_range(length, INT64(offset))
+        return bytes(length)
+
+    def write(self, data: Bytes, length: int, offset: int = 0) -> None:
+        """Nothing: ``data`` is thrown away."""
+        self._check_range(INT64(length), INT64(offset))
+
+    def rereg(
+        self, flags: int, pd: PD | None = None, addr: int = 0, length: int = 0, access: int = 0
+    ) -> None:
+        """`PyverbsRDMAError` ``EINVAL``: there is nothing to change."""
+        self._require_open()
+        raise PyverbsRDMAError("Failed to rereg MR: it is a null MR", errno.EINVAL)
 
 
 class DmaBufMR(AbsentObject):

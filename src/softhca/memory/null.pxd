@@ -1,0 +1,5 @@
+from softhca.machine.primitives cimport fill
+from softhca.memory.regions cimport Region
+
+cdef class NullRegion(Region):
+    cpdef int check(self, unsigned long long va, unsigned long long n) noexcept
