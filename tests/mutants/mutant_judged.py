@@ -19,6 +19,7 @@ from mutant_gates import GATES
 from mutant_hardware import HARDWARE
 from mutant_meant import MEANT
 from mutant_native import NATIVE
+from mutant_native_parts import PARTS
 from mutant_planted import PLANTED
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
@@ -430,6 +431,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *HARDWARE,
     *GATES,
     *NATIVE,
+    *PARTS,
     *PLANTED,
     *BY_HAND,
     *MEANT,

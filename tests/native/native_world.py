@@ -18,6 +18,7 @@ from kills import resources
 
 from machine_speed import limit_s
 from softhca.native import PATHS_NAME, build, library
+from softhca.queues.header import header
 
 LIMIT_S = limit_s(60)
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "unmappable", "refusals",
@@ -74,6 +75,26 @@ def compiled_client(
                     f"-I{build.SOURCES / 'preload'}", str(source), "-o", str(folder / name),
                     str(library_path), *flags], check=True)  # fmt: skip
     return folder / name
+
+
+def parts_cases(name: str) -> list[str]:
+    """What a program tries that holds sources of the library or of the object beside it whole."""
+    return re.findall(r'\{"([a-z-]+)", \w+\}', Path(__file__).with_name(f"{name}.c").read_text())
+
+
+def part(folder: Path, name: str) -> Path:
+    """Such a program, compiled in ``folder``."""
+    command = build.compiler()
+    if command is None:
+        pytest.skip("there is no C compiler")
+    (folder / "softhca.h").write_text(header())
+    (folder / "cm_states.h").write_text(build.states_header())
+    flags = [each for each in build.WORDS if each not in ("-O2", "-fvisibility=hidden", "-fPIC")]
+    flags += ["-O1", "-fno-builtin", "-Werror", f"-I{folder}", f"-I{build.SOURCES}",
+              f"-I{build.SOURCES / 'preload'}"]  # fmt: skip
+    source, made = Path(__file__).with_name(f"{name}.c"), folder / name
+    subprocess.run([*command, *flags, str(source), "-ldl", "-o", str(made)], check=True)
+    return made
 
 
 def sanitizers() -> list[str]:
