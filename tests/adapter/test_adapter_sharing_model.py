@@ -298,3 +298,25 @@ def test_a_null_region_that_is_imported_has_no_key_for_peers(sides):
     assert walk.do(2, control.ALLOC_NULL_MR, pd=pd)[0] == errno.EINVAL
     assert walk.do(1, control.DEREG_MR, lkey=key)[0] == errno.EINVAL
     assert walk.do(0, control.DEREG_MR, lkey=key)[0] == 0
+
+
+def test_null_regions_end_with_their_domain_unless_others_are_in_it(sides):
+    walk = Walk(sides, 0)
+    owner = walk.hosts[0]
+    walk.export(0, owner, 0, 0, 0)
+    walk.alloc(0, owner, 0, 0, 0)
+    (pd,) = walk.model.domains
+    first, second = (walk.do(0, control.ALLOC_NULL_MR, pd=pd)[1]["lkey"] for _ in range(2))
+    walk.register(0, owner, 0, pd, 0)
+    assert walk.do(0, control.DEALLOC_PD, pd=pd)[0] == errno.EBUSY
+    walk.end(0, owner, 0, pd, next(iter(walk.model.regions)))
+    walk.show(1, walk.hosts[1], 0, pd, 0)
+    walk.imports(1, walk.hosts[1], 0, pd, 0)
+    other = walk.do(1, control.ALLOC_NULL_MR, pd=pd)[1]["lkey"]
+    assert walk.do(0, control.DEALLOC_PD, pd=pd)[0] == errno.EBUSY
+    assert walk.do(1, control.DEREG_MR, lkey=other)[0] == 0
+    assert walk.adapter.regions.find(first, pd, 0, 8, 1) is not None
+    assert walk.do(0, control.DEALLOC_PD, pd=pd)[0] == 0
+    assert walk.adapter.regions.find(first, pd, 0, 8, 1) is None
+    assert walk.do(0, control.DEREG_MR, lkey=second)[0] == errno.EINVAL
+    assert walk.adapter.resources.count(Kind.MR) == 0

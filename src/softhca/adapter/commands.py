@@ -217,7 +217,9 @@ def _alloc_pd(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
 
 
 def _dealloc_pd(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
-    adapter.resources.remove(adapter.resources.find_own(Kind.PD, fields["pd"], host.number))
+    pd = adapter.resources.find_own(Kind.PD, fields["pd"], host.number)
+    key_commands.end_null_regions(adapter, pd)
+    adapter.resources.remove(pd)
     return {}
 
 

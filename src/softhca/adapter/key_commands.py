@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.resources import Kind, Resource
-from softhca.memory.null import register_null
+from softhca.memory.null import is_null, register_null
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -71,6 +71,19 @@ def alloc_null_mr(adapter: Adapter, host: Host, fields: Fields, now: int) -> Map
     region = register_null(adapter.regions, pd.number)
     adapter.resources.add(Kind.MR, region.key, host.number, region, (pd,))
     return {"lkey": region.key}
+
+
+def end_null_regions(adapter: Adapter, pd: Resource) -> None:
+    """A domain goes: where its host has nothing in it but null regions, they end.  Devices whose null key is
+    the same for all domains count nothing, and programs (perftest) leave their null regions to the domain.
+    """
+    if not adapter.resources.users_of(pd):
+        return
+    found = [each for each in adapter.resources.owned(pd.host) if pd in each.uses]
+    if len(found) == adapter.resources.users_of(pd) and all(is_null(each.element) for each in found):
+        for each in found:
+            adapter.regions.deregister(each.element)
+            adapter.resources.remove(each)
 
 
 def _name(number: int, kind: Kind) -> int:

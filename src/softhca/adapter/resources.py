@@ -327,9 +327,13 @@ class ResourceTable:
         """The resource with a number whoever owns it."""
         return self._tables[kind].get(number)
 
+    def users_of(self, resource: Resource) -> int:
+        """How many other resources use this one."""
+        return self._domains.references(resource.number) if resource.kind is Kind.PD else resource.users
+
     def check_idle(self, resource: Resource) -> None:
         """EBUSY as long as another resource uses this one."""
-        users = self._domains.references(resource.number) if resource.kind is Kind.PD else resource.users
+        users = self.users_of(resource)
         if users:
             raise OSError(
                 errno.EBUSY, f"{NAMES[resource.kind]} = {resource.number}: it is in use by {users} other(s)"
