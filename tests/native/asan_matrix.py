@@ -29,6 +29,7 @@ PAIRS = ["ibv_rc_pingpong -c -e -n 200", "ibv_rc_pingpong -c -N -n 200", "ibv_uc
          "ib_write_bw -n 200 -F", "ib_read_bw -n 200 -F", "ib_send_bw -n 200 -F -e", "ib_send_lat -n 200 -F",
          "ib_atomic_bw -n 200 -F", "ib_send_bw -c UD -n 200 -F", "ib_write_bw -c XRC -n 200 -F"]  # fmt: skip
 CONNECTED = ["ucmatose -c 3", "udaddy -c 3", "rstream -S 3000 -C 10 -T v", "rping -C 3 -V"]
+RULES = ["raw_ethernet_fs_rate --server -B 02:00:00:00:00:02 -E 02:00:00:00:00:01 -n 50"]
 FIRST_PORT = 21_100
 MARKS = ("ERROR: AddressSanitizer", "runtime error:")
 
@@ -37,6 +38,11 @@ def _case(world: World, client: Path, *words: str) -> str:
     done = world.run(str(client), *words)
     said = done.stdout + done.stderr
     return said + f"\nstatus {done.returncode}" if done.returncode or done.stdout else said
+
+
+def _alone(world: World, command: str) -> str:
+    done = world.run(*command.split())
+    return done.stdout + done.stderr + (f"\nstatus {done.returncode}" if done.returncode else "")
 
 
 def _pair(world: World, command: str, port: int) -> str:
@@ -60,6 +66,7 @@ def matrix(world: World, clients: dict[str, Path]) -> list[tuple[str, Callable[[
     for number, command in enumerate(PAIRS):
         rows.append((command, lambda c=command, n=number: _pair(world, c, FIRST_PORT + n)))
     rows += [(command, lambda c=command: _connected(world, c)) for command in CONNECTED]
+    rows += [(command, lambda c=command: _alone(world, c)) for command in RULES]
     return rows
 
 

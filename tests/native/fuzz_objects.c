@@ -14,6 +14,8 @@
 #define ON_DEMAND 64
 #define ZERO_BASED 32
 #define TEXT_BYTES 200
+#define RAW_PACKET 8
+#define RULE_BYTES 512
 
 extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int);
 extern int ibv_query_srq(struct ibv_srq *, struct ibv_srq_attr *);
@@ -24,6 +26,9 @@ extern struct ibv_pd *ibv_import_pd(struct ibv_context *, uint32_t);
 extern void ibv_unimport_pd(struct ibv_pd *);
 extern struct ibv_mr *ibv_import_mr(struct ibv_pd *, uint32_t);
 extern void ibv_unimport_mr(struct ibv_mr *);
+extern int ibv_dealloc_pd(struct ibv_pd *);
+extern struct ibv_qp *ibv_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
+extern struct ibv_srq *ibv_create_srq(struct ibv_pd *, struct ibv_srq_init_attr *);
 extern int ibv_query_pkey(struct ibv_context *, uint8_t, int, uint16_t *);
 
 static struct verbs_front *front;
@@ -34,6 +39,8 @@ static struct ibv_mr *mrs[MOST];
 static struct ibv_dm *dms[MOST];
 static struct ibv_mw *mws[MOST];
 static struct ibv_ah *ahs[MOST];
+static struct ibv_flow *flows[MOST];
+static struct ibv_pd *parents[MOST];
 static struct ibv_xrcd *xrcd;
 static unsigned char data[2 * PAGE];
 unsigned objects_seen; /* so that what is read is used */
@@ -156,6 +163,19 @@ static void device_memory(unsigned at, unsigned char kind)
         dms[at] = NULL;
 }
 
+/* Of what the adapter does not let go the program's part ends with the adapter. */
+static void end_all(struct ibv_qp *made, struct ibv_cq *own, struct ibv_srq *srq, struct ibv_mr *mr)
+{
+    for (int again = 0; again < 2; again++) {
+        mr = mr && ibv_dereg_mr(mr) ? mr : NULL;
+        made = made && ibv_destroy_qp(made) ? made : NULL;
+        srq = srq && ibv_destroy_srq(srq) ? srq : NULL;
+        own = own && ibv_destroy_cq(own) ? own : NULL;
+        if (mr || made || srq || own)
+            HOST(context)->dead = EIO;
+    }
+}
+
 static void windows(unsigned at, unsigned char kind)
 {
     struct ibv_mw_bind bind = {.wr_id = kind, .send_flags = fed() & 15,
@@ -166,6 +186,92 @@ static void windows(unsigned at, unsigned char kind)
         mws[at] = NULL;
     else if (qp && mrs[at] && mws[at])
         bind_mw(qp, mws[at], &bind);
+}
+
+/* Rules of the sizes and in the order that the input says, in memory that is as long as they say. */
+static void steer(unsigned at, unsigned char kind)
+{
+    static const uint32_t types[] = {0x20, 0x30, 0x31, 0x32, 0x40, 0x41, 0x120, 0x1000};
+    struct {
+        struct ibv_flow_attr attr;
+        unsigned char specs[RULE_BYTES];
+    } *rule;
+    unsigned end = 0;
+    if (flows[at]) {
+        if (!front->destroy_flow(flows[at]))
+            flows[at] = NULL;
+        return;
+    }
+    rule = calloc(1, sizeof *rule);
+    if (!qp || !rule) {
+        free(rule);
+        return;
+    }
+    rule->attr = (struct ibv_flow_attr){.type = kind % 8 ? 0 : fed(), .port = fed() % 3, .priority = fed(),
+                                        .comp_mask = fed() % 16 == 15, .flags = fed() % 16 == 15};
+    while (rule->attr.num_of_specs < kind % 5) {
+        struct flow_spec head = {types[fed() % 8], (uint16_t)(fed() % 97)};
+        if (end + head.size > RULE_BYTES || end + sizeof head > RULE_BYTES)
+            break;
+        fed_bytes(rule->specs + end, head.size);
+        memcpy(rule->specs + end, &head, sizeof head);
+        end += head.size < sizeof head ? sizeof head : head.size;
+        rule->attr.num_of_specs++;
+    }
+    rule = realloc(rule, sizeof rule->attr + end); /* so that a look behind it is seen */
+    flows[at] = rule ? front->create_flow(qp, &rule->attr) : NULL;
+    free(rule);
+}
+
+static void *give(struct ibv_pd *domain, void *unused, size_t bytes, size_t alignment, uint64_t kind)
+{
+    unsigned char answer = fed() % 8;
+    void *found;
+    (void)domain, (void)unused, (void)kind;
+    if (answer < 2)
+        return answer ? NULL : (void *)-1;
+    found = mmap(NULL, bytes + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return found == MAP_FAILED ? NULL : (char *)found + (answer == 7 ? 8 : 0);
+}
+
+static void take(struct ibv_pd *domain, void *unused, void *memory, uint64_t kind)
+{
+    (void)domain, (void)unused, (void)kind;
+    munmap((void *)((uintptr_t)memory / PAGE * PAGE), PAGE); /* its first page tells that it was given back once */
+}
+
+/* Domains by other names, of the allocators above; queues, regions and windows on them, in any order of ends. */
+static void parent_domains(unsigned at, unsigned char kind)
+{
+    struct ibv_parent_domain_init_attr parts = {.pd = kind % 4 == 3 && parents[0] ? parents[0] : pd,
+                                                .comp_mask = fed() % 5, .alloc = (void *)give,
+                                                .free = fed() % 8 ? (void *)take : NULL, .pd_context = data};
+    struct ibv_td *td = front->alloc_td(context, data);
+    struct ibv_cq_init_attr_ex wanted = {.cqe = ENTRIES, .comp_mask = 2, .parent_domain = parents[at]};
+    struct ibv_qp_init_attr init = {.qp_type = kind % 3 ? 2 : RAW_PACKET, .cap = {ENTRIES, ENTRIES, 1, 1, 0}};
+    struct ibv_srq_init_attr shared = {.attr = {ENTRIES, 1, 0}};
+    struct ibv_cq *own;
+    struct ibv_qp *made;
+    struct ibv_srq *srq;
+    struct ibv_mr *mr;
+    parts.td = td;
+    if (!parents[at]) {
+        parents[at] = front->alloc_parent_domain(context, &parts);
+    } else if (kind % 4 == 0) {
+        if (!ibv_dealloc_pd(parents[at]))
+            parents[at] = NULL;
+    } else if (kind % 4 == 2 && !mrs[at]) {
+        mrs[at] = ibv_reg_mr(parents[at], data, 64, ON_DEMAND | 1); /* which may be there when the domain is not */
+    } else {
+        own = (struct ibv_cq *)front->create_cq_ex(context, &wanted);
+        init.send_cq = init.recv_cq = own;
+        made = own ? ibv_create_qp(parents[at], &init) : NULL;
+        srq = ibv_create_srq(parents[at], &shared);
+        mr = kind % 4 == 1 ? front->alloc_null_mr(parents[at]) : ibv_reg_mr(parents[at], data, 64, ON_DEMAND | 1);
+        end_all(made, own, srq, mr);
+    }
+    if (td)
+        front->dealloc_td(td);
 }
 
 /* The first 40 bytes of a datagram are its sender's. */
@@ -251,7 +357,7 @@ static void step(void)
 {
     unsigned char kind = fed(), which = fed();
     unsigned at = which % MOST;
-    switch (kind % 11) {
+    switch (kind % 13) {
     case 0: make_queues(); break;
     case 1: case 2: poll_one_by_one(); break;
     case 3: post_batch(); break;
@@ -262,14 +368,22 @@ static void step(void)
     case 8: shared_receives(at, which); break;
     case 9: import(which); break;
     case 10: ask(); break;
+    case 11: steer(at, which); break;
+    case 12: parent_domains(at, which); break;
     }
 }
 
 /* Of what the adapter alone keeps the memory of the program's own is freed. */
 static void finish(void)
 {
+    for (int at = 0; at < MOST; at++)
+        if (flows[at] && !front->destroy_flow(flows[at]))
+            flows[at] = NULL;
     if (qp)
         ibv_destroy_qp(qp);
+    for (int at = MOST - 1; at >= 0; at--) /* the first one may be another one's */
+        if (parents[at] && !ibv_dealloc_pd(parents[at]))
+            parents[at] = NULL;
     for (int at = 0; at < MOST; at++) {
         if (srqs[at])
             ibv_destroy_srq(srqs[at]);

@@ -819,7 +819,13 @@ static void advice(void)
     CHECK(!ibv_destroy_cq(made) && ibv_query_ece(pair[0], &ece) == EOPNOTSUPP && !ece.vendor_id);
 
     CHECK((parent = front->alloc_parent_domain(context, &parts)) && parent->handle == pd->handle);
+    CHECK((demand = ibv_reg_mr(parent, data, 4096, 1 | 64)));
     CHECK(ibv_dealloc_pd(pd) == EBUSY && !ibv_dealloc_pd(parent));
+    list[0] = (struct ibv_sge){(uintptr_t)data, 8, demand->lkey}; /* its region is the domain's whose name it was */
+    CHECK(!front->advise_mr(pd, 1, 0, list, 1) && front->advise_mr(other, 1, 0, list, 1) == EFAULT);
+    CHECK(!ibv_rereg_mr(demand, 4, NULL, NULL, 0, 64) && front->advise_mr(pd, 1, 0, list, 1) == EFAULT);
+    CHECK(!ibv_rereg_mr(demand, 2, other, NULL, 0, 0) && !front->advise_mr(other, 0, 0, list, 1));
+    CHECK(!ibv_dereg_mr(demand));
     parts.comp_mask = 1;
     CHECK(!front->alloc_parent_domain(context, &parts) && errno == EINVAL); /* no allocators */
     parts.alloc = parts.free = (void *)malloc;

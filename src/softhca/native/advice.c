@@ -13,7 +13,7 @@ static int find(struct ibv_pd *pd, int advice, const struct ibv_sge *sge, unsign
     pthread_mutex_lock(&context->objects);
     mr = table_find(&context->mrs, sge->lkey);
     offset = mr ? sge->addr - mr->iova : 0;
-    if (!mr || mr->mr.pd->handle != pd->handle || offset > mr->mr.length
+    if (!mr || mr->domain != pd->handle || offset > mr->mr.length
         || sge->length > mr->mr.length - offset
         || (advice == PREFETCH_WRITE && !(mr->access & SOFTHCA_ACCESS_LOCAL_WRITE)))
         error = EFAULT;

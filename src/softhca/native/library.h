@@ -81,6 +81,7 @@ struct mr {
     struct numbered entry;
     struct dm *dm;
     uint64_t iova;             /* of a region on demand */
+    uint32_t domain;           /* its number: the name that it was registered by may be gone (a parent domain) */
     uint32_t slot, pages;
     uint32_t access;
 };

@@ -185,6 +185,7 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t l
     mr->pages = run.count;
     mr->access = access;
     mr->iova = iova;
+    mr->domain = pd->handle;
     if (access & SOFTHCA_ACCESS_ON_DEMAND)
         table_add(CONTEXT(pd->context), &CONTEXT(pd->context)->mrs, &mr->entry, reply.lkey, mr);
     return &mr->mr;
@@ -243,7 +244,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
         return -1;
     }
     fields.access = rights;
-    fields.pd = flags & REREG_PD ? pd->handle : base->pd->handle;
+    fields.pd = flags & REREG_PD ? pd->handle : mr->domain;
     if (flags & REREG_TRANSLATION) {
         fields.va = fields.address = (uintptr_t)address;
         fields.length = length;
@@ -274,8 +275,10 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void 
         base->addr = address;
         base->length = length;
     }
-    if (flags & REREG_PD)
+    if (flags & REREG_PD) {
         base->pd = pd;
+        mr->domain = pd->handle;
+    }
     mr->access = rights;
     base->lkey = reply.lkey; /* the handle stays: others import the region by it */
     base->rkey = reply.rkey;
