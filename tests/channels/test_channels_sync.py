@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import copy
 import errno
 import os
 import select
@@ -463,3 +464,28 @@ def test_a_request_that_was_taken_when_its_listener_closed_is_refused(later: Lat
     assert listener._requests.accept(CMEvent.of(event)) is None
     with pytest.raises(ChannelRefused):
         asking.result(LIMIT_S)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"box", ()], ids=repr)
+def test_what_has_the_wrong_type_is_told_so(pair: Pair, wrong: Any) -> None:
+    one, _ = pair
+    for call in (
+        lambda: one.read(wrong, 1),
+        lambda: one.write(wrong, b"a"),
+        lambda: one.fetch_add(wrong, 0, 1),
+        lambda: one.remote(wrong),
+        lambda: one.share(wrong, bytearray(8)),
+        lambda: one.unshare(wrong),
+        lambda: one.open(wrong),
+        lambda: Channel.connect(wrong),
+        lambda: Channel.listen(wrong),
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_a_channel_has_one_owner(pair: Pair) -> None:
+    one, _ = pair
+    with pytest.raises(TypeError, match="copy 'Channel'"):
+        copy.copy(one)
+    assert not one.closed

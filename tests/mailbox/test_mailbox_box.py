@@ -1,5 +1,6 @@
 """Mailboxes between two adapters, embedded and in processes of their own."""
 
+import copy
 import dataclasses
 import io
 import ipaddress
@@ -30,7 +31,6 @@ from softhca.mailbox.hashes import ALGORITHMS
 from softhca.mailbox.journal import Journal
 from softhca.mailbox.offer import Offer
 from softhca.mailbox.requests import DONE, encode_outcome
-from softhca.verbs.pyverbs_error import PyverbsUserError
 
 KINDS = [
     Terms(), Terms(slots=2, slot_bytes=48), Terms(slots=8, slot_bytes=64, largest_bytes=400),
@@ -200,12 +200,55 @@ def until_by_the_clock(attempt):
     raise AssertionError("never")
 
 
-def test_a_closed_mailbox_is_closed(verbs_pair):
-    left, _ = join(verbs_pair)
+CALLS = {
+    "try_send": lambda box: box.try_send(b"a"),
+    "try_send_many": lambda box: box.try_send_many([b"a"]),
+    "try_receive": lambda box: box.try_receive(),
+    "take": lambda box: box.take(),
+    "receive_many": lambda box: box.receive_many(),
+    "poll": lambda box: box.poll(),
+    "try_request": lambda box: box.try_request("a", b"", always()),
+    "offer": lambda box: box.offer,
+}
+
+
+@pytest.mark.parametrize("mode", ["write", "read"])
+def test_a_closed_mailbox_leaves_the_memory_of_its_rings_alone(verbs_pair, mode):
+    """Another region may have it by then: what a READ of the peer's fetches goes by no queue of this end."""
+    left, right = join(verbs_pair, Terms(mode=mode))
     left.close()
     left.close()
-    with pytest.raises(PyverbsUserError):
-        left.try_send(b"a")
+    for name, call in CALLS.items():
+        with pytest.raises(MailboxError, match="closed"):
+            call(left)
+        assert name != "try_send" or not left.statistics.sent
+    right.context.close()
+    for call in (right.take, right.poll, lambda: right.try_send(b"a")):
+        with pytest.raises(MailboxError, match="closed"):
+            call()
+
+
+@pytest.mark.parametrize("receive", ["try_receive", "receive_many"])
+def test_an_action_may_close_its_mailbox(verbs_pair, receive):
+    left, right = join(verbs_pair)
+    right.actions["end"] = lambda _: right.close()
+    left.request("end", b"", always())
+    left.poll()
+
+    def until_it_ends():
+        for _ in range(BOUND):
+            getattr(right, receive)()
+            left.context.progress()
+
+    with pytest.raises(MailboxError, match="closed"):
+        until_it_ends()
+
+
+def test_a_mailbox_that_is_closed_before_it_has_joined_does_not_join(verbs_pair):
+    left, right = Mailbox(verbs_pair.client), Mailbox(verbs_pair.server)
+    left.close()
+    with pytest.raises(MailboxError, match="closed"):
+        left.join(right.offer)
 
 
 def test_ends_meet_over_a_connection(verbs_pair):
@@ -373,3 +416,16 @@ def test_a_journal_of_another_ring_is_refused(verbs_pair):
 
 def test_every_algorithm_is_tried_here():
     assert {terms.algorithm for terms in KINDS} == set(ALGORITHMS)
+
+
+def test_a_mailbox_has_one_owner_and_takes_what_it_is_made_for(verbs_pair):
+    left, _ = join(verbs_pair)
+    with pytest.raises(TypeError, match="copy 'Mailbox'"):
+        copy.copy(left)
+    for call in (
+        lambda: Mailbox(3),
+        lambda: left.request(3, b"", always()),
+        lambda: left.request("a", b"", 3),
+    ):
+        with pytest.raises(TypeError, match="incorrect type"):
+            call()

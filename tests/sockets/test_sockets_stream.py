@@ -197,6 +197,20 @@ def test_pages_that_cannot_be_given_back_stay_mapped_and_keep_their_room(
         assert (buffer[:], other.stream.held_bytes) == (data, 0)  # type: ignore[union-attr]
 
 
+def test_a_page_buffer_keeps_its_length(connected: Connect) -> None:
+    """One that moved had its pages at other places of its file, and the sender's room stayed taken."""
+    one, other = connected(pool_bytes=1 << 18)
+    data = pattern(65536)[:65536]
+    with sockets.PageBuffer(65536) as buffer:
+        with pytest.raises(TypeError, match="keeps its length"):
+            buffer.resize(1 << 24)
+        assert len(buffer) == 65536
+        one.sendall(data)
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == len(data)
+        buffer.release()
+        assert (buffer[:], other.stream.held_bytes) == (data, 0)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("how", ["release", "drop"])
 def test_pages_that_stay_mapped_at_the_end_are_nobody_else_s_until_they_are_not(
     connected: Connect, monkeypatch: pytest.MonkeyPatch, how: str

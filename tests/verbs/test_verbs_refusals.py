@@ -83,3 +83,17 @@ def test_a_descriptor_that_is_none_is_told_once() -> None:
     os.close(descriptor)
     assert "no open device" in str(refused.value)
     assert str(refused.value).lower().count("import") == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda context: PD(context).advise_mr(0, 0, [3]),
+        lambda context: context.query_device_ex(3),
+        lambda context: CQEX(context, CqInitAttrEx(cqe=4)).start_poll(3),
+    ],
+    ids=["advise_mr", "query_device_ex", "start_poll"],
+)
+def test_an_object_of_the_wrong_kind_is_a_type_error(context: Context, call) -> None:
+    with pytest.raises(TypeError, match="has incorrect type"):
+        call(context)

@@ -18,6 +18,7 @@ from softhca.channels.errors import ChannelAccessError, ChannelClosed, ChannelEn
 from softhca.channels.named import Grant, RemoteBuffer, Rights, SharedBuffer
 from softhca.channels.options import ChannelOptions
 from softhca.channels.registration import bytes_of
+from softhca.verbs.base import require, sole_owner
 
 if TYPE_CHECKING:
     from softhca.channels.aio import AsyncChannel
@@ -174,6 +175,7 @@ class Channel:
 
     def unshare(self, shared: SharedBuffer, timeout: float | None = None) -> None:
         """As `SharedBuffer.close`."""
+        require(shared, SharedBuffer, "shared")
         limit_s = self._link.options.linger_s if timeout is None else timeout
         with contextlib.suppress(TimeoutError):  # its key is no good from here on
             self._run(steps.unshare(self._endpoint, shared), limit_s, "")
@@ -188,6 +190,7 @@ class Channel:
                 steps.remote(self._endpoint, which), timeout, f"nothing is shared as {which!r}"
             )
             return found
+        require(which, RemoteBuffer, "remote")
         if which._channel._link is not self._link:
             raise ChannelAccessError(f"{which.name!r} is another connection's")
         return which.grant
@@ -365,6 +368,8 @@ class Channel:
 
     async def __aexit__(self, *error: object) -> None:
         await self.aio.close()
+
+    __reduce_ex__ = sole_owner
 
     def __del__(self) -> None:
         endpoint = getattr(self, "_endpoint", None)

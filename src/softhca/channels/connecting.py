@@ -38,10 +38,12 @@ Address = str | tuple[str, int]
 
 def split(address: Address) -> tuple[str, str]:
     """Host and port of ``host:port``, ``[IPv6]:port``, ``:port`` (all addresses) or ``(host, port)``.
-    ValueError.
+    ValueError; TypeError for what is neither.
     """
-    if isinstance(address, tuple):
+    if isinstance(address, tuple) and len(address) == 2 and isinstance(address[0], str):
         return address[0], str(address[1])
+    if not isinstance(address, str):
+        raise TypeError(f"an address is 'host:port' or ('host', port), not {address!r}")
     host, colon, port = address.rpartition(":")
     if not colon or not port:
         raise ValueError(f"an address is host:port, not {address!r}")

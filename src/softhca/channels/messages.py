@@ -171,7 +171,11 @@ FIELDS: dict[int, frozenset[str]] = {
 
 
 def check_name(name: str) -> str:
-    """``name``, of a buffer or a channel; ProtocolError for one that is empty or too long."""
+    """``name``, of a buffer or a channel; ProtocolError for one that is empty or too long, TypeError for what
+    is no text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a name is a str, not {type(name).__name__}")
     if not name or len(name.encode()) > NAME_BYTES:
         raise ProtocolError(f"a name has 1 … {NAME_BYTES} bytes of UTF-8")
     return name

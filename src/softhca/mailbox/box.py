@@ -22,6 +22,7 @@ from softhca.mailbox.rings import Inbox, Outbox
 from softhca.mailbox.statistics import Statistics
 from softhca.mailbox.terms import Terms
 from softhca.mailbox.wiring import Wiring
+from softhca.verbs.base import require, sole_owner
 from softhca.verbs.device import Context
 
 IDLE_POLLS = 64
@@ -40,6 +41,7 @@ class Mailbox:
     ``key`` is the secret of a keyed hash.  ``journal`` keeps the peer's requests (default: in memory); it is
     of this ring alone, for requests are known by their numbers in it.  ``actions`` are what the peer may ask
     for.  ``clock`` gives nanoseconds and never goes back.  A mailbox belongs to one thread at a time.
+    Every call of a closed one, or of one whose context is closed, is a MailboxError.
     TermsError, MailboxError, PyverbsError.
     """
 
@@ -56,12 +58,14 @@ class Mailbox:
         service_level: int = 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        require(context, Context, "context")
         if journal is not None and journal.last_number:
             raise MailboxError("the journal belongs to another ring, whose numbers it knows")
         self.terms = terms = terms if terms is not None else Terms()
         self._clock = clock
         self._key = key
         self._wiring = wiring = Wiring(context, terms, port, gid_index, service_level)
+        self._memory = wiring.inbox
         self.context = context
         self._progress = context.progress
         self._reads = terms.mode == "read"
@@ -97,6 +101,7 @@ class Mailbox:
     @property
     def offer(self) -> bytes:
         """What the peer must be given, by a channel of the application's own."""
+        self._require_open()
         return self._wiring.offer().encode()
 
     def join(self, offer: bytes) -> None:
@@ -106,6 +111,7 @@ class Mailbox:
         """
         if self._outbox is not None:
             raise MailboxError("the mailbox has joined a peer already")
+        self._require_open()
         peer = Offer.decode(offer)
         peer.require_same_terms(self.terms)
         terms, wiring = self.terms, self._wiring
@@ -258,6 +264,7 @@ class Mailbox:
 
         What was received last counts as processed.
         """
+        self._require_open()
         self._progress()
         self._floor = -1
         if self._entries:
@@ -292,6 +299,7 @@ class Mailbox:
                     self._in_hand.append((inbox.taken_sequence, self._opener.message))
                 return TAKEN
             self._take_other(kind)
+            self._require_open()  # an action may have closed it
         return EMPTY
 
     def _take_other(self, kind: int) -> None:
@@ -321,6 +329,7 @@ class Mailbox:
             reached, message = self._in_hand.popleft()
             self._requests.processed(reached, message, self._clock())
         self._requests.processed(self._reached(), None, self._clock())
+        self._require_open()  # an action may have closed it
         self._send_outcomes()
 
     def _send_outcomes(self) -> None:
@@ -368,6 +377,8 @@ class Mailbox:
         """
         if len(self._tickets) >= MAX_TICKETS:
             raise MailboxError(f"{MAX_TICKETS} requests are open")
+        require(action, str, "action")
+        require(condition, Condition, "condition")
         message = Request(action, argument, condition, round(deadline_s * 1e9)).encode()
         number = self._put(REQUEST, (message,))
         if number:
@@ -389,7 +400,14 @@ class Mailbox:
     def _joined(self) -> Outbox:
         if self._outbox is None:
             raise MailboxError("the mailbox has not joined a peer yet")
+        if not self._memory.is_open:
+            self._require_open()
         return self._outbox
+
+    def _require_open(self) -> None:
+        """Before every look at the rings' memory, which is another's once this, or the context, is closed."""
+        if not self._memory.is_open:
+            raise MailboxError("the mailbox is closed")
 
     def _wait(self, attempt: Callable[[], int], timeout_s: float | None, what: str) -> int:
         """Drive the adapter until ``attempt`` gives something."""
@@ -415,6 +433,8 @@ class Mailbox:
         if self._outbox is not None:
             counted.credits_refused = self._outbox.refused
         return counted
+
+    __reduce_ex__ = sole_owner
 
     def close(self) -> None:
         """Close the queue pair and the memory; messages under way are dropped."""

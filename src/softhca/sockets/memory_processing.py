@@ -16,7 +16,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
@@ -275,6 +275,10 @@ class PageBuffer(mmap.mmap):
         """Give all mapped pages back; the contents stay."""
         for place in [*self._mappings.parts]:
             self._mappings.settle(place)
+
+    def resize(self, newsize: int) -> NoReturn:
+        """TypeError: pages are mapped where the buffer is, and it would be moved."""
+        raise TypeError("a PageBuffer keeps its length: make another one")
 
     def close(self) -> None:
         """Give all mapped pages back, then unmap the buffer.  BufferError while there are views of it."""

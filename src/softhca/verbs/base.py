@@ -31,7 +31,7 @@ import threading
 import weakref
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from softhca.driver.errors import DriverError
 from softhca.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
@@ -100,6 +100,13 @@ def read_only(slot: str, about: str) -> Any:
     return property(operator.attrgetter(slot), doc=about)
 
 
+def sole_owner(owner: object, protocol: object = None) -> NoReturn:
+    """``__reduce_ex__`` of what closes something when it is dropped.  TypeError for copies and pickles: a
+    second owner would close it under the first.
+    """
+    raise TypeError(f"cannot pickle or copy {type(owner).__name__!r} objects")
+
+
 class PyverbsCM(PyverbsObject):
     """An object with `close`, usable in a ``with`` statement."""
 
@@ -132,6 +139,8 @@ class Resource(PyverbsCM):
         self = super().__new__(cls)
         self._open, self._order, self._children = False, 0, None
         return self
+
+    is_open = read_only("_open", "Whether it was made, and is not closed.")
 
     def _opened(self, *parents: "Resource | None") -> None:
         """Call at the end of a successful creation: from here on `close` has something to do."""
@@ -198,6 +207,8 @@ class Resource(PyverbsCM):
 
     def _released(self) -> None:
         """Drop what this process holds for the object; called once, after `_destroy`."""
+
+    __reduce_ex__ = sole_owner
 
     def __del__(self) -> None:
         if self._open:

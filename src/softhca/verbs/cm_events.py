@@ -4,7 +4,7 @@ import errno
 
 from softhca.driver.rdmacm.events import CONNECT_REQUEST, DatagramParameters, EventChannel, IdentifierEvent
 from softhca.verbs.addr import AHAttr
-from softhca.verbs.base import PyverbsObject, close_dropped, require, translated
+from softhca.verbs.base import PyverbsObject, close_dropped, require, sole_owner, translated
 from softhca.verbs.librdmacm_enums import rdma_cm_event_type
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
@@ -97,6 +97,8 @@ class CMEvent(PyverbsObject):
     def close(self) -> None:
         """As `ack_cm_event`."""
         self.ack_cm_event()
+
+    __reduce_ex__ = sole_owner
 
     def __del__(self) -> None:
         event = getattr(self, "_event", None)

@@ -396,6 +396,8 @@ class CQEX(_CompletionQueue):
         """Begin a round of polling: 0 when there is a completion, ``ENOENT`` when not (the round has not
         begun).
         """
+        if attr is not None:
+            require(attr, PollCqAttr, "attr")
         if self._round.mine():
             raise PyverbsUserError("start_poll inside a round of polling: end_poll is missing")
         if attr is not None and attr.comp_mask:

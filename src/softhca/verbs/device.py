@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.driver import registry
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsObject, Resource, read_only, translated
+from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device_attributes import (
     CompCntrCaps,
     CQModerationCaps,
@@ -272,6 +272,8 @@ class Context(Resource):
 
     def query_device_ex(self, ex_input: QueryDeviceExInput | None = None) -> DeviceAttrEx:
         """Limits and capabilities of extensions."""
+        if ex_input is not None:
+            require(ex_input, QueryDeviceExInput, "ex_input")
         if ex_input is not None and ex_input.comp_mask:
             raise PyverbsRDMAError(
                 "Failed to query device: comp_mask: no extension of query_device_ex is defined", errno.EINVAL

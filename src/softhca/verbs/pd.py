@@ -11,6 +11,7 @@ from softhca.verbs.device_enums import ibv_parent_domain_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import element_of
 from softhca.verbs.structures import INT32, UINT32, UINT64
+from softhca.verbs.wr import SGE
 
 _MASKS = ibv_parent_domain_init_attr_mask
 _UNPROTECTED = int(_MASKS.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC)
@@ -137,7 +138,10 @@ class PD(Resource):
         count = len(sg_list) if num_sge is None else INT32(num_sge)
         if count > len(sg_list):
             raise IndexError(f"num_sge is {count}, the scatter/gather list has {len(sg_list)}")
-        elements = [(sge.addr, sge.length, sge.lkey) for sge in sg_list[: max(count, 0)]]
+        named = sg_list[: max(count, 0)]
+        for sge in named:
+            require(sge, SGE, "sg_list")
+        elements = [(sge.addr, sge.length, sge.lkey) for sge in named]
         with translated("Failed to advise MR"):
             self._driver.advise_mr(self.number, UINT32(advise), UINT32(flags), elements)
 
