@@ -25,6 +25,7 @@ from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
 from mutant_storage import STORAGE
 from mutant_uniform import UNIFORM
+from mutant_verbs import VERBS
 
 REPLIES = "transport/replies.py"
 PACING = "transport/response_pacing.py"
@@ -432,6 +433,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *GATES,
     *NATIVE,
     *PARTS,
+    *VERBS,
     *PLANTED,
     *BY_HAND,
     *MEANT,
