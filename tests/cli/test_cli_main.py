@@ -1,5 +1,6 @@
 """The command line as a whole: statuses, one line of error, what is refused before anything is made."""
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from machine_speed import limit_s
 from softhca.cli import main as main_module
 from softhca.cli.commands import COMMANDS
 from softhca.cli.errors import CommandError, UsageError
+from softhca.cli.figures import compiled
 from softhca.cli.main import build_parser, describe, main, status_of
 from softhca.cli.perf_plan import SIGNAL_EVERY, TESTS, plan_of
 from softhca.runtime.specification import DeviceSpecificationError
@@ -235,3 +237,11 @@ def test_a_command_s_own_words_need_the_parser_of_no_other(words, monkeypatch):
     assert made == [False, True]
     for others, known in ((False, ["devinfo"]), (True, sorted(COMMANDS))):
         assert sorted(real("devinfo", others=others)._subparsers._group_actions[0].choices) == known
+
+
+def test_version_tells_whether_modules_are_compiled(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    mode = "compiled" if compiled() else "interpreted"
+    assert re.fullmatch(rf"softhca (\d+\.\d+\.\d+\S*|\(not installed\)), {mode}\n", capsys.readouterr().out)

@@ -70,7 +70,7 @@ def _decode(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{args.file}: {error.strerror}") from error
     except WireError as error:
-        raise CommandError(f"{args.file}: {error}", "it has to be a pcap or pcapng file") from error
+        raise CommandError(f"{args.file}: {error}", "name one that Wireshark or tcpdump reads") from error
     if args.json:
         print_json(records)
     else:

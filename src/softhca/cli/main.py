@@ -22,6 +22,22 @@ from softhca.cli.remedies import remedy_of
 INTERRUPTED = 128 + signal.SIGINT
 
 
+class _Version(argparse.Action):
+    """Prints version and mode, which are looked up only when somebody asks."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata
+
+        from softhca.cli.figures import compiled
+
+        try:
+            number = importlib.metadata.version("softhca")
+        except importlib.metadata.PackageNotFoundError:
+            number = "(not installed)"
+        print(f"softhca {number}, {'compiled' if compiled() else 'interpreted'}")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong with a command line in one line; ``--help`` tells the rest."""
 
@@ -41,6 +57,7 @@ def build_parser(*commands: str, others: bool = True) -> argparse.ArgumentParser
     )
     parser.add_argument("-v", "--verbose", action="count", default=0, help="log to stderr; twice: everything")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show version and mode, and leave")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
         if not others and name not in commands:

@@ -307,7 +307,7 @@ def generate(
 
 def _number(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 6:
-        raise TopologyError(f"{name} = {text!r} is no number")
+        raise TopologyError(f"{name} = {text!r} is no number from 0 to 999999")
     return int(text)
 
 
