@@ -182,8 +182,16 @@ class Company:
                     return False
             return True
 
+        def differ() -> str:
+            ends = [
+                (over(self.hub.ledger, row), over(victim.process.ledger, far))
+                for row, far in self._pairs(victim)
+            ]
+            threads = "\n".join(each.ask("stand")["threads"] for each in (victim.process, self.hub))
+            return f"one end of {plan['traffic']} has ended, the other goes on: {ends}\n{threads}"
+
         if plan["traffic"] != "datagrams":
-            self._until(agree, lambda: f"one end of {plan['traffic']} has ended, the other goes on", QUIET_S)
+            self._until(agree, differ, QUIET_S)
 
     def _allowed(self, plan: dict[str, Any]) -> tuple[set[int], set[int]]:
         """What the receiving and the sending half may be told, 0: nothing."""

@@ -143,7 +143,8 @@ class Session(Joining, Faults, Company):
                 elif time.monotonic_ns() - victim.hurt_ns > self.bound_ns():
                     raise Broken(
                         f"connection {row} of the hub ({victim.traffic}) is not told of its peer's end in "
-                        f"{self.bound_ns() / 1e9:.2f} s; {len(waiting)} are not"
+                        f"{self.bound_ns() / 1e9:.2f} s; {len(waiting)} are not\n"
+                        + self.hub.ask("stand")["threads"]
                     )
             time.sleep(0.005)
         self.go_on(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import traceback
@@ -18,6 +19,15 @@ from softhca.sockets import devices as socket_devices
 JOIN_S = 60.0
 
 
+def threads_stand() -> str:
+    """Where each thread of this process stands."""
+    names = {each.ident: each.name for each in threading.enumerate()}
+    return "\n".join(
+        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame)[-8:])}"
+        for ident, frame in sys._current_frames().items()
+    )
+
+
 class Party:
     """The conversations of this process with one other.  ``kind`` is their kind, ``address`` this process's.
     ``patience`` are `Settings` of streams, `ChannelOptions` of channels."""
@@ -30,6 +40,8 @@ class Party:
         self.talks: list[Talk] = []
         self.made: list[Any] = []
         self.failed = ""
+        self.dropped = 0
+        """Connections without a stream."""
         self.listening: Any = None
         self._accepting: threading.Thread | None = None
 
@@ -99,6 +111,7 @@ class Party:
         """Keep a socket that has a stream.  One that has none, since a busy machine has answered too late
         where the port is served, is closed by both ends."""
         if made.stream is None:
+            self.dropped += 1
             made.close()
             return False
         self.made.append(made)
@@ -109,8 +122,8 @@ class Party:
         """Whether nobody accepts any more."""
         return self._accepting is None or not self._accepting.is_alive()
 
-    def settle(self, names: list[Any]) -> None:
-        """All are there; ``names`` are those of the peer's datagrams.  What did not come about is raised."""
+    def settle(self) -> None:
+        """All are there.  What did not come about is raised."""
         if self.failed:
             raise RuntimeError(self.failed)
         if self.listening is not None:
@@ -118,6 +131,9 @@ class Party:
         for made in self.made:
             if isinstance(made, sockets.socket):
                 made.settimeout(None)
+
+    def tell_names(self, names: list[Any]) -> None:
+        """``names`` are those of the peer's datagrams."""
         if self.kind == "datagrams":
             for talk, name in zip(self.talks, names, strict=True):
                 talk.peer_name = tuple(name)  # type: ignore[attr-defined]
@@ -161,8 +177,13 @@ class Talking:
         end = time.monotonic() + JOIN_S
         while not party.joined and time.monotonic() < end:
             self.step()
+        party.settle()
+        if len(party.made) < len(rows):
+            raise RuntimeError(
+                f"{len(party.made)} of {len(rows)} are there, {party.dropped} are TCP's:\n{threads_stand()}"
+            )
         party.make(self, Shape(**{**shape, "kinds": tuple(shape["kinds"])}), rows, seeds)
-        party.settle(names)
+        party.tell_names(names)
         return {"targets": [target for talk in party.talks for target in talk.targets()]}
 
     def order_talk(self, group: int, rest_s: float) -> None:
@@ -192,6 +213,10 @@ class Talking:
             talk.begin_close()
         for talk in self.parties[group].talks:
             talk.close()
+
+    def order_stand(self) -> dict[str, Any]:
+        """Where the threads stand, for the word of a failure."""
+        return {"threads": threads_stand()}
 
     def order_forget(self, group: int) -> None:
         """The same where it has not been done, and let go."""
