@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket as kernel
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from softhca.sockets.connecting import Asking
 from softhca.sockets.hub import CONNECTING, HUB
 from softhca.sockets.in_progress import InProgress
 from softhca.sockets.protocol import Offer
+from softhca.sockets.stream import Stream
 
 
 @pytest.fixture
@@ -143,3 +145,33 @@ def test_a_stream_whose_peer_goes_while_it_is_opened_is_given_back(monkeypatch: 
         asking.answered(established)
     asking.end()
     assert done == ["destroyed"]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_who_connects_has_no_stream_before_the_peers_adapter_has_its_word(
+    monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    """Else who accepts may find nothing of it, and take the connection for TCP's."""
+    monkeypatch.setattr(Stream, "told", False)  # the acknowledgement never comes
+    with sockets.create_server(("127.0.0.1", 0)) as server, sockets.socket() as client:
+        client.settings = sockets.Settings(connect_s=0.05)
+        client.setblocking(blocking)
+        code = client.connect_ex(server.getsockname())
+        assert code == (0 if blocking else errno.EINPROGRESS)
+        client.setblocking(True)
+        server.accept()[0].close()
+        assert client.stream is None
+
+
+def test_a_stream_that_has_failed_before_it_is_used_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Asking(bytes(16), 1, (0, bytes(16), bytes(16)), sockets.Settings())
+    made: Any = SimpleNamespace(error=errno.ECONNRESET, told=True, destroy=lambda: None)
+    asking._stream, asking.opening = made, True
+    assert asking.take() is None
+    assert asking._stream is made  # whom `end` gives back
+    made.error, asking.opening = 0, False
+    assert asking.take() is None
+    asking.opening = True
+    assert asking.take() is made
+    assert asking._stream is None
+    asking.end()

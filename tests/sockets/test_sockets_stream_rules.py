@@ -99,7 +99,7 @@ class Sending(Sender):
     def retire(self, number: int) -> None:
         self.noted.append(("retired", number))
 
-    def credit(self, found: tuple[int, int, int]) -> None:
+    def credit(self, found: tuple[int, int, int], signaled: bool = False) -> None:
         self.noted.append("credit")
 
     def request_event(self, received: int) -> bool:

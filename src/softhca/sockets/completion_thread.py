@@ -6,21 +6,34 @@ threads, the completion thread stands by: it checks after 1, 2, 4, 8 ms whether 
 while a thread stays in one and no others come: where threads call again and again it is not woken each time.
 When it has changed a descriptor it pauses, so that the thread that polls the descriptor gets the
 interpreter's lock.
+
+When the adapter is gone, which nothing else would tell who waits for a descriptor, it tells those that follow
+the device, and ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
+from softhca.machine.weak_members import WeakMembers
 
 _FIRST_S, _LAST_S = 0.001, 0.008
 _HAND_OVER_S = 0.00005
+
+
+class Follower(Protocol):
+    """What uses a device, for somebody who may wait elsewhere."""
+
+    def device_ended(self) -> None:
+        """Called by any thread: the device can do nothing any more."""
 
 
 class CompletionThread:
@@ -33,6 +46,12 @@ class CompletionThread:
         self._calls = self._waiting = 0
         self._parked = self._inside = self._handed = False
         self._thread: threading.Thread | None = None
+        self._followers: WeakMembers[Follower] = WeakMembers()
+
+    def follow(self, follower: Follower) -> None:
+        """As `start`, and tell ``follower``, which is not kept, when the device has ended."""
+        self._followers.add(follower)
+        self.start()
 
     def start(self) -> None:
         """Attend from here on.  OSError EAGAIN where there is no thread."""
@@ -87,23 +106,26 @@ class CompletionThread:
         self._handed = True
 
     def _run(self) -> None:
+        with contextlib.suppress(DriverError):  # the device has ended, too
+            self._attend()
+        for each in self._followers:
+            each.device_ended()
+
+    def _attend(self) -> None:
         seen, pause_s = -1, _FIRST_S
-        try:
-            while self._driver.alive:
-                calls = self._calls
-                if self._waiting or calls != seen:
-                    if calls != seen:
-                        seen, pause_s = calls, min(pause_s, _LAST_S)
-                    self._stand_by(pause_s)
-                    pause_s = min(2 * pause_s, 2 * _LAST_S)
-                    continue
-                pause_s = _FIRST_S
-                self._handed, self._inside = False, True
-                self._driver.wait_for(lambda: self._handed or self._waiting > 0)
-                self._inside = False
-                time.sleep(_HAND_OVER_S)
-        except DriverError:
-            return  # the device is closed
+        while self._driver.alive:
+            calls = self._calls
+            if self._waiting or calls != seen:
+                if calls != seen:
+                    seen, pause_s = calls, min(pause_s, _LAST_S)
+                self._stand_by(pause_s)
+                pause_s = min(2 * pause_s, 2 * _LAST_S)
+                continue
+            pause_s = _FIRST_S
+            self._handed, self._inside = False, True
+            self._driver.wait_for(lambda: self._handed or self._waiting > 0)
+            self._inside = False
+            time.sleep(_HAND_OVER_S)
 
     def _stand_by(self, pause_s: float) -> None:
         with self._changed:

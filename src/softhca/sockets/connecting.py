@@ -182,6 +182,8 @@ class Asking:
         self._cmid: CMID | None = None
         self._stream: Stream | None = None
         self._channel = CMEventChannel()
+        self.opening = False
+        """Whether the answer has come, and the peer's adapter is to have taken the word that it has."""
 
     def begin(self, on_post: Callable[[], object] | None = None) -> bool:
         """Ask; whether that could be.  Opens the device where nobody has, and takes as long.  Then
@@ -220,7 +222,10 @@ class Asking:
         return self._channel.channel.next_event(limit_s)
 
     def answered(self, event: IdentifierEvent | None) -> Stream | None:
-        """The stream where ``event`` (None: nothing has come in time) says that there is one."""
+        """The stream where ``event`` (None: nothing has come in time) says that there is one.  The peer is
+        told; once the stream is `Stream.told`, its adapter has taken that, and who accepts will find it:
+        only then it may be taken, and the TCP connection begun.
+        """
         if event is None:
             remember_unreached(self._gid)
         if event is None or event.kind != events.ESTABLISHED or self._stream is None:
@@ -229,6 +234,14 @@ class Asking:
         made.begin(Offer.decode(event.private_data))
         made.follow(self._channel)
         made.open()
+        self.opening = True
+        return made
+
+    def take(self) -> Stream | None:
+        """The stream, which is the caller's from here on; None: there is none, or its peer is not told."""
+        made = self._stream
+        if made is None or made.error or not (self.opening and made.told):
+            return None
         self._stream = self._cmid = None  # what fails before that is given back by `end`
         return made
 
@@ -250,7 +263,10 @@ def ask(gid: bytes, port: int, names: Names, settings: Settings, limit_s: float)
     """
     asking = Asking(gid, port, names, settings)
     try:
-        return asking.answered(asking.next_event(limit_s)) if asking.begin() else None
+        made = asking.answered(asking.next_event(limit_s)) if asking.begin() else None
+        if made is not None:
+            made.wait(lambda: made.told, time.monotonic() + limit_s)
+        return asking.take()
     except FAILED:
         return None
     finally:

@@ -124,6 +124,7 @@ class DatagramPort:
             self.state.free = list(range(slots))
             self._post_receives()
             self._handle.arm()
+            self.completion_thread.follow(self)
         except BaseException:
             self.close()
             raise
@@ -140,6 +141,12 @@ class DatagramPort:
     def waiting(self) -> bool:
         """Whether there are completions to be taken."""
         return bool(self._handle.waiting())
+
+    def device_ended(self) -> None:
+        """The adapter is gone; called by any thread."""
+        self.failed = True
+        if (tell := self._handle.on_event) is not None:
+            tell()
 
     def arm(self) -> None:
         """Have ``on_event`` called at the next completion."""

@@ -27,6 +27,7 @@ from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, requests, resolving
 from softhca.sockets.connecting import mapped, text_of
 from softhca.sockets.datagram_credits import SMALLEST_WINDOW, Address
+from softhca.sockets.datagram_peer import Decided, Peer, agrees
 from softhca.sockets.datagram_port import DatagramPort, PeerPath
 from softhca.sockets.datagram_protocol import LARGEST_BYTES, Hello
 from softhca.sockets.datagram_room import PeerRoom
@@ -47,27 +48,7 @@ _KERNEL_EVENTS = select.EPOLLIN | select.EPOLLONESHOT
 
 Result = TypeVar("Result")
 
-
-Decided = Callable[[bool], object]
-"""Is told whether a claim is true."""
 MOST_ADMISSIONS = 64
-
-
-class Peer:
-    """One address: how it is reached (``way``, None: by the kernel), since when that is known.
-
-    ``asking``: it is asked how this side may send to it, and is to believe who does; ``checking``: it is
-    asked only which queue pair it has, which waits for nobody.  ``claims`` wait for the latter alone: two
-    that ask each other at once would otherwise wait for one another.
-    """
-
-    def __init__(self, host: str, key: Address) -> None:
-        self.host = host
-        self.key = key
-        self.way: PeerPath | None = None
-        self.since_s = self.checked_s = 0.0
-        self.asking = self.checking = self.asked = False
-        self.claims: list[tuple[DatagramPort, Claim, Decided]] = []
 
 
 class _Guard:
@@ -110,6 +91,8 @@ class DatagramEnd:
         self._lock = threading.RLock()
         self._guard = _Guard(self)
         self._pumping = self._missed = False
+        self._woken = threading.Condition()
+        self._wakes = 0
         self._news = self._kernel_ready = self._kernel_first = False
         self._peers: OrderedDict[Address, Peer] = OrderedDict()
         self._refused: Counter[str] = Counter()
@@ -355,7 +338,7 @@ class DatagramEnd:
         peer = self.peer_at(host, claim.address[1])
         with self._guard:
             fresh = time.monotonic() - max(peer.since_s, peer.checked_s) < AGAIN_S
-            if peer.asked and (fresh or _agrees(peer.way, claim)):
+            if peer.asked and (fresh or agrees(peer.way, claim)):
                 decided = self._decide(peer, port, claim, peer.way.found if peer.way is not None else None)
                 self._changed()
             else:
@@ -441,6 +424,9 @@ class DatagramEnd:
         self._wake()
 
     def _wake(self) -> None:
+        with self._woken:
+            self._wakes += 1
+            self._woken.notify_all()
         for port in self.ports:
             with contextlib.suppress(*requests.FAILED):
                 port.driver.wake_waiters()
@@ -485,7 +471,21 @@ class DatagramEnd:
         try:
             return ended() or self.ports[0].completion_thread.wait(ended, deadline_s)
         except DriverError:
-            return False
+            return self._wait_alone(ended, deadline_s)
+
+    def _wait_alone(self, ended: Callable[[], bool], deadline_s: float | None) -> bool:
+        """The same where the adapter is gone: the kernel's datagrams are all that may come."""
+        while True:
+            seen = self._wakes
+            if ended():
+                return True
+            left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0)
+            with self._woken:
+                if not self._woken.wait_for(partial(self._woken_since, seen), left_s):
+                    return False
+
+    def _woken_since(self, seen: int) -> bool:
+        return self._wakes != seen
 
     # receiving
 
@@ -657,6 +657,7 @@ class DatagramEnd:
         """In a forked child: all but the kernel's socket is the parent's."""
         self.closed = True
         self._lock = threading.RLock()
+        self._woken = threading.Condition()
         self.readiness.abandon()
         for port in self.ports:
             port.abandon()
@@ -686,7 +687,3 @@ def kind_of(number: int) -> tuple[int, int, int] | None:
 def living() -> list[DatagramEnd]:
     """All of this process."""
     return list(_ends.values())
-
-
-def _agrees(way: PeerPath | None, claim: Claim) -> bool:
-    return way is not None and (way.found.gid, way.found.qp_num) == claim.source

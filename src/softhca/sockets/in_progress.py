@@ -168,15 +168,36 @@ class InProgress:
 
     def _hear(self, asking: Asking, late: bool = False) -> None:
         """There may be an answer; ``late``: it is waited for no longer."""
-        if asking is not self._asking:
+        if asking is not self._asking or asking.opening:
             return
+        stream = None
         try:
             event = asking.next_event(0)
             if event is None and not late:
                 return
-            self._stream = asking.answered(event)
+            stream = asking.answered(event)
         except connecting.FAILED:
             pass
+        if stream is None:
+            self._next()
+            return
+        opened = partial(self._step, partial(self._opened, asking, stream))
+
+        def look() -> None:
+            CONNECTING.soon(opened)
+            asking.hand_over()
+
+        late_opened = partial(self._step, partial(self._opened, asking, stream, late=True))
+        CONNECTING.after(self._settings.connect_s, late_opened)
+        stream.on_change = look
+        stream.refresh()
+
+    def _opened(self, asking: Asking, stream: Stream, late: bool = False) -> None:
+        """The peer's adapter may have taken the word that the answer has come; ``late`` as above."""
+        if asking is not self._asking or not (stream.told or late):
+            return
+        stream.on_change = None
+        self._stream = asking.take()
         if self._stream is None:
             self._next()
         else:

@@ -185,8 +185,8 @@ class Served:
     def claim(self, host: bytes, port: int) -> Stream | None:
         """The stream that belongs to the TCP connection from there; None: it has none.
 
-        Who asks says `CREDIT` before it connects by TCP.  One who has not said it by now had given up waiting
-        for the answer, and its connection is TCP's.
+        Who asks connects by TCP once its `CREDIT` has been acknowledged.  One who has not said it by now had
+        given up waiting for the answer, and its connection is TCP's.
         """
         if self.closed:
             return None

@@ -62,6 +62,7 @@ class Stream(StreamPath):
         self._driver = context.driver
         channel = self._driver.session.channel
         self._progress, self._polls = channel.progress, channel.shares_addresses
+        self._opening = 0
         self._next_look = 1 if self._polls and settings.in_memory else NEVER
         self._completion_thread = completion_thread_of(self._driver)
         self.receiver = Receiver(Pool(pd, settings.pool_bytes), settings, self._release)
@@ -135,7 +136,13 @@ class Stream(StreamPath):
         with self._guard:
             assert self._state is not None
             self._state.opened = True
+            self._opening = self.sender.number + 1
             self._credit(anyhow=True, empty=True)
+
+    @property
+    def told(self) -> bool:
+        """Whether the peer's adapter has what `open` has said, or the connection has ended."""
+        return self.sender.retired >= self._opening or bool(self.error)
 
     # completions
 
@@ -231,10 +238,17 @@ class Stream(StreamPath):
 
     def watch(self) -> None:
         """Have a thread that takes completions while the application waits elsewhere."""
-        self._completion_thread.start()
+        self._completion_thread.follow(self)
         with self._guard:
             self._watched = True
             self._arm_for_all()
+
+    def device_ended(self) -> None:
+        """The adapter is gone; called by any thread."""
+        with self._guard:
+            if not self._closed:
+                with contextlib.suppress(*FAILED):
+                    self._fail(errno.ECONNRESET)
 
     def hand_over(self) -> None:
         """Something has changed that a thread waits for elsewhere."""

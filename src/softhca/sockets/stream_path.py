@@ -255,7 +255,7 @@ class StreamPath:
         if found is None and empty:
             found = state.opening()
         if found is not None:
-            self.sender.credit(found)
+            self.sender.credit(found, empty)
             if self.sender.number >= self._next_look:
                 self._look_for_place()
 

@@ -30,4 +30,4 @@ cdef class Sender:
     cpdef object _post_copy(self, unsigned long long address, unsigned long long length, list places,
                             unsigned int immediate, unsigned int flags)
     cpdef object _try_again(self)
-    cpdef object credit(self, tuple found)
+    cpdef object credit(self, tuple found, bint signaled=*)

@@ -274,14 +274,14 @@ class Sender:
             self._copies = 0
             self._misses = _MISSES - 1
 
-    def credit(self, found: tuple[int, int, int]) -> None:
-        """Tell what this side has done with."""
+    def credit(self, found: tuple[int, int, int], signaled: cython.bint = False) -> None:
+        """Tell what this side has done with; ``signaled``: `retired` tells when the peer's adapter has it."""
         head, count, immediate = found
         if self.in_memory and self._immediate <= self.retired:
             self.unconfirmed = self.next(0, None, True, False)
             self.requests.credit_in_memory(self.unconfirmed, head, count)
             return
-        signaled: cython.bint = self.number + 1 - self._signaled >= _SIGNAL_EACH or self.in_memory
+        signaled = signaled or self.number + 1 - self._signaled >= _SIGNAL_EACH or self.in_memory
         self.requests.credit(
             self.next(0, None, signaled), head, count, immediate, _SIGNALED if signaled else 0
         )
