@@ -8,6 +8,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 RULES = "verbs/test_verbs_rules.py"
+IDENTIFIERS = "verbs/test_verbs_cmid_rules.py"
 
 VERBS: tuple[tuple[Mutant, str], ...] = (
     (m("verbs-mr-rereg-import", "verbs/mr.py", "        if self._is_import:\n            raise PyverbsRDMAError(\"Failed to rereg MR: it is an import\", errno.EINVAL)\n", "",
@@ -82,4 +83,16 @@ VERBS: tuple[tuple[Mutant, str], ...] = (
        "a closed context is found by its descriptor"), RULES),
     (m("verbs-dmah-cpu", "verbs/mr_kinds.py", "init_attr.cpu_id >= (os.cpu_count() or 1)", "init_attr.cpu_id > (os.cpu_count() or 1)",
        "a hint names a processor that there is not"), RULES),
+    (m("verbs-cmid-two-qps", "verbs/cmid.py", "if self._pd is None or self._qp is not None:", "if self._pd is None:",
+       "an identifier gets a second queue pair, and the first is nobody's"), IDENTIFIERS),
+    (m("verbs-cmid-sendonly-mask", "verbs/cmid.py", "send_only = bool(mc_attr.comp_mask & _FLAGS) and mc_attr.join_flags == _SEND_ONLY", "send_only = mc_attr.join_flags == _SEND_ONLY",
+       "how a group is joined counts without its bit"), IDENTIFIERS),
+    (m("verbs-cmid-drop-on-fail", "verbs/cmid.py", "        except BaseException:\n            self._drop_queues()\n            raise", "        except BaseException:\n            raise",
+       "an identifier keeps a queue pair that did not begin"), IDENTIFIERS),
+    (m("verbs-cmid-getreq-pd", "verbs/cmid.py", "        made._take(event.identifier, self._pd)\n", "        made._take(event.identifier, None)\n",
+       "a request has another domain than its listener"), IDENTIFIERS),
+    (m("verbs-cmev-dropped", "verbs/cm_events.py", "        if event is not None and _is_left(event):\n            close_dropped(self)", "        pass",
+       "who asked waits for a request that was dropped"), IDENTIFIERS),
+    (m("verbs-cmmsg-length", "verbs/cm_messages.py", "qp.post_recv(RecvWR(0, 1, [SGE(mr.buf, length or mr.length, mr.lkey)]))", "qp.post_recv(RecvWR(0, 1, [SGE(mr.buf, mr.length, mr.lkey)]))",
+       "a receive takes more than the length that was asked for"), IDENTIFIERS),
 )  # fmt: skip
