@@ -334,5 +334,15 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a forked child keeps two descriptors of each connection that was left to TCP"), "sockets/test_sockets_left_to_tcp.py"),
     (m("sockets-stream-lost-while-it-is-opened", "sockets/connecting.py", "        made = self._stream\n        made.begin(", "        made, self._stream, self._cmid = self._stream, None, None\n        made.begin(",
        "a stream whose peer goes while it is opened is never given back"), "sockets/test_sockets_left_to_tcp.py"),
+    (m("sockets-all-is-lost-behind-a-close", STREAM_PATH, "return min(view.nbytes, lost), False", "return view.nbytes, False",
+       "a gigabyte that nobody reads counts as sent"), "sockets/test_sockets_stream_rules.py"),
+    (m("sockets-a-part-that-was-lost-is-not-told", STREAM_PATH, "            except BrokenPipeError:\n                raise Stopped(position, failure(errno.EPIPE)) from None\n", "",
+       "a send of which a part has gone says that none has"), "sockets/test_sockets_stream_rules.py"),
+    (m("sockets-detached-descriptor-is-empty", "sockets/relay.py", "            self._hand_down()\n", "",
+       "TLS does not find what was sent before its handshake"), "sockets/test_sockets_detached.py"),
+    (m("sockets-relay-loses-what-had-no-room", "sockets/relay.py", "            self._own.sendall(self._rest)\n", "",
+       "bytes are lost where a program takes the descriptor away"), "sockets/test_sockets_detached.py"),
+    (m("sockets-accept-overtakes-its-connect", STREAM_SOCKET, "                await_own(mapped(address[0]), address[1])\n", "",
+       "a program that accepts its own connection finds its other end not writable yet"), "sockets/test_sockets_in_progress.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -30,7 +30,7 @@ from sockets_under_way import (
 
 from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets import connecting, in_progress, listening, port_lookup, registrations
+from softhca.sockets import connecting, in_progress, listening, port_lookup, registrations, stream_socket
 from softhca.sockets.connecting import Asking, mapped
 from softhca.sockets.hub import CONNECTING, HUB
 from softhca.sockets.in_progress import InProgress
@@ -102,6 +102,35 @@ def test_a_registration_holds(held: Held, server: sockets.socket) -> None:
             assert epoll.poll(limit_s(20)) == [(client.fileno(), select.EPOLLIN)]
         assert client.recv(100) == b"hello"
     client.close()
+
+
+def test_who_accepts_from_its_own_process_comes_behind_who_connects(
+    monkeypatch: pytest.MonkeyPatch, server: sockets.socket
+) -> None:
+    """As with TCP, whose handshake ends at the connecting side first."""
+    order: list[str] = []
+    accepting = threading.Event()
+    connected, await_own = InProgress._connected, in_progress.await_own
+
+    def later(one: InProgress, code: int) -> None:
+        accepting.wait(limit_s(20))
+        connected(one, code)
+        order.append("connected")
+
+    def awaits(host: bytes, port: int) -> None:
+        accepting.set()
+        await_own(host, port)
+
+    monkeypatch.setattr(InProgress, "_connected", later)
+    monkeypatch.setattr(stream_socket, "await_own", awaits)
+    with started(server.getsockname()) as client, server.accept()[0] as accepted:
+        order.append("accepted")
+        accepting.set()
+        assert writable(client, 0)
+        assert client.stream is not None
+        assert accepted.stream is not None
+    settled()
+    assert sorted(order) == ["accepted", "connected"]
 
 
 def test_where_nobody_says_so_it_is_the_kernel_s_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +292,7 @@ def test_who_wants_more_waits(
     made: list[sockets.socket] = []
     waits, wait = threading.Event(), InProgress.wait
 
-    def waited(one: InProgress) -> None:
+    def waited(one: InProgress, limit_s: float | None = None) -> None:
         waits.set()
         wait(one)
 

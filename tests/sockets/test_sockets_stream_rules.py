@@ -239,6 +239,17 @@ def test_what_is_sent_first_to_a_peer_that_has_closed_is_lost_and_then_nothing_g
         made.stream._send_some(memoryview(b"12345"), True, True)
 
 
+def test_no_more_is_lost_at_a_peer_that_has_closed_than_it_has_room_for(made: Scripted) -> None:
+    """So who sends more is told, as one of TCP whose buffer is full."""
+    made.arrives(fin(True))
+    made.stream._pump()
+    room = made.state.peers.room()
+    much = memoryview(bytes(room + 1))
+    assert made.stream.send([much, much], None, True) == room
+    with pytest.raises(BrokenPipeError):
+        made.stream.send([much], None, True)
+
+
 def test_an_end_that_was_said_stays_an_end_whatever_fails_then(made: Scripted) -> None:
     made.arrives(fin(False))
     made.stream._pump()

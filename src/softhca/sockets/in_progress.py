@@ -150,6 +150,7 @@ class InProgress:
                 if own is None:
                     break
                 names = own[1], mapped(own[0]), self._address
+                _by_name[names[1], names[0]] = self
                 asking = self._asking = Asking(gid, self._port, names, self._settings)
                 if asking.begin(partial(self._posted, asking)):
                     late = partial(self._step, partial(self._hear, asking, late=True))
@@ -327,10 +328,10 @@ class InProgress:
 
     # in the place of an upgrade
 
-    def wait(self) -> None:
-        """Until it is over, which may take as long as TCP does."""
+    def wait(self, limit_s: float | None = None) -> None:
+        """Until it is over, which may take as long as TCP does; ``limit_s`` at most."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over)
+            self._changed.wait_for(lambda: self._over, limit_s)
 
     def settle(self) -> None:
         """Where it is just ending, until another is in its place: the number may stand for that one already,
@@ -401,12 +402,24 @@ class InProgress:
 
 
 _all: WeakMembers[InProgress] = WeakMembers()
+_by_name: weakref.WeakValueDictionary[tuple[bytes, int], InProgress] = weakref.WeakValueDictionary()
+"""By address and port of the connecting side."""
+
+
+def await_own(host: bytes, port: int) -> None:
+    """Of a connection from there that was accepted: where the connecting side is this process's it knows of
+    it first, as with TCP, whose handshake ends there before it does here.
+    """
+    found = _by_name.pop((host, port), None)
+    if found is not None:
+        found.wait(_LEFT_S)
 
 
 def _after_fork() -> None:
     for each in _all:
         each.abandon()
     _all.clear()
+    _by_name.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -36,6 +36,7 @@ class Relay:
         self._lock = threading.Lock()
         self._begins = threading.Event()
         self._called_off = False
+        self._rest = b""
         program, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.inode = os.fstat(program.fileno()).st_ino
         self._upward = threading.Thread(target=self._carry_up, name="softhca-relay", daemon=True)
@@ -46,6 +47,7 @@ class Relay:
             downward.start()
             program.setblocking(os.get_blocking(fd))
             os.dup2(program.fileno(), fd, inheritable=os.get_inheritable(fd))
+            self._hand_down()
         except (OSError, RuntimeError) as error:
             HUB.relays.discard(self)
             self._called_off = True
@@ -54,6 +56,15 @@ class Relay:
         finally:
             program.close()  # the program's end is the number's alone: its close is seen here
             self._begins.set()
+
+    def _hand_down(self) -> None:
+        """What has arrived is there when the program has the descriptor, as in a kernel's socket: who looks
+        whether anything was sent before a handshake, as TLS does, must find it.
+        """
+        with contextlib.suppress(OSError):  # nothing more now; what has failed a thread is told again
+            while not self._rest and (data := self._stream.receive_bytes(_CHUNK_BYTES, False)):
+                self._rest = data
+                self._rest = data[self._own.send(data, socket.MSG_DONTWAIT) :]
 
     def _carry_up(self) -> None:
         self._begins.wait()
@@ -74,6 +85,7 @@ class Relay:
         if self._called_off:
             return
         try:
+            self._own.sendall(self._rest)
             while data := self._stream.receive_bytes(_CHUNK_BYTES):
                 self._own.sendall(data)
         except OSError as error:

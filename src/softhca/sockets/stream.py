@@ -272,15 +272,15 @@ class Stream(StreamPath):
             self._reclaim()
             return self._state.own.held if self._state is not None else 0
 
-    def receive_bytes(self, length: int) -> bytes:
-        """Wait for up to ``length`` bytes; none at the end."""
+    def receive_bytes(self, length: int, blocking: bool = True) -> bytes:
+        """Wait for up to ``length`` bytes; none at the end.  BlockingIOError where not ``blocking``."""
         parts: list[bytes] = []
 
         def take() -> int:
             parts.append(self.receiver.take_bytes(length, False))
             return len(parts[0])
 
-        self.receive(take, None, True)
+        self.receive(take, None, blocking)
         return parts[0] if parts else b""
 
     def _release(self, position: int) -> None:

@@ -474,6 +474,8 @@ class StreamPath:
                 taken, direct = self._send_some(view[position:] if position else view, frozen, blocking)
                 if direct and not frozen:
                     last[0] = self.sender.number
+            except BrokenPipeError:
+                raise Stopped(position, failure(errno.EPIPE)) from None
             finally:
                 self.leave()
             if taken:
@@ -502,12 +504,14 @@ class StreamPath:
     def _send_some(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
         """With the lock held: post as much as there is room for; bytes, and whether the adapter takes them
         from the application's own memory.  What is sent first after the peer has closed is lost, as with TCP,
-        where only the answer to it tells.
+        where only the answer to it tells; but no more than the peer has room for.
         """
         state: StreamState = self._look()
         if state.deaf and not (state.was_reset or state.said_fin or self._lost):
             self._lost = True
-            return view.nbytes, False
+            lost: cython.ulonglong = state.peers.room()
+            if lost:
+                return min(view.nbytes, lost), False
         if self.error and not (state.deaf and not state.was_reset):
             raise failure(self.error)
         if state.said_fin or state.deaf:

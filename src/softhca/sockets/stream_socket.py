@@ -26,7 +26,7 @@ from softhca.sockets.cm_listening import CmServed
 from softhca.sockets.connecting import mapped
 from softhca.sockets.datagram_socket import DatagramSocket
 from softhca.sockets.hub import CONNECTING, HUB
-from softhca.sockets.in_progress import InProgress
+from softhca.sockets.in_progress import InProgress, await_own
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.stream import Stream
@@ -325,6 +325,7 @@ class socket(DatagramSocket):
                     made.close()
                     raise
                 forking.accepted(made)
+                await_own(mapped(address[0]), address[1])
         return made, address
 
     def _accept_by_cm(self, served: CmServed) -> tuple[socket, Any]:
