@@ -12,6 +12,8 @@ IDENTIFIERS = "native/preload/cm_identifiers.c"
 ADDRESSES = "native/preload/cm_addresses.c"
 LISTEN = "native/preload/cm_listen.c"
 BUFFERS = "native/preload/buffers.c"
+PROVIDED = "native/provided.c"
+COMMANDS = "native/preload/cm_commands.c"
 QUEUES = "native/qp.c"
 DEVICE = "native/device.c"
 CONTROL = "runtime/fabric_control.py"
@@ -92,4 +94,12 @@ NATIVE: tuple[tuple[Mutant, str], ...] = (
        "a burst that a C program asks for is the device's own"), CLIENT),
     (m("device-paces-nothing-in-c", DEVICE, "    attr->packet_pacing_caps.qp_rate_limit_max = reply.qp_rate_limit_max;\n", "",
        "programs in C are told that there is no packet pacing"), CLIENT),
+    (m("native-buffer-of-another-domain", PROVIDED, "return buf->pd == pd && ", "return pd && ",
+       "memory is registered by who was not given it"), CLIENT),
+    (m("native-region-behind-its-buffer", PROVIDED, "length <= buf->length - first", "length <= buf->length",
+       "a region reaches behind the buffer that it is of"), CLIENT),
+    (m("native-hints-for-what-is-paged", PROVIDED, "    if (given & REG_DMAH && attr->access & SOFTHCA_ACCESS_ON_DEMAND)\n        return failed(EOPNOTSUPP);", "    if (0)\n        return failed(EOPNOTSUPP);",
+       "hints are taken for memory that comes and goes"), CLIENT),
+    (m("native-any-event-is-written", COMMANDS, "    if (said->event != UCMA_USER && said->event != UCMA_INTERNAL)\n        return EINVAL;\n", "",
+       "a program tells itself that a connection is there"), CLIENT),
 )  # fmt: skip

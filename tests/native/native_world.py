@@ -23,11 +23,11 @@ from softhca.queues.header import header
 LIMIT_S = limit_s(60)
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "unmappable", "refusals",
          "device_memory", "advice", "rate_limit", "rnr_timers", "states", "buffers",
-         "allocators", "null_regions", "flows"]  # fmt: skip
+         "allocators", "null_regions", "flows", "handed_out", "hints"]  # fmt: skip
 """What ``verbs_client`` tries."""
 CM_CASES = [
     "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",
-    "families", "threads", "tries", "untaken", "displaced",
+    "families", "threads", "tries", "untaken", "displaced", "written",
 ]  # fmt: skip
 """What ``rdmacm_client`` tries with sanitizers.  Not forks: a child of a program with threads may find the
 sanitizers' own locks taken for ever (GCC 12)."""

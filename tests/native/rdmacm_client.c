@@ -383,6 +383,36 @@ static void case_descriptors(void)
     CHECK(!close(fd) && !close(other));
 }
 
+/* Events that a program writes itself, or librdmacm in its stead: they come among the others, as they are. */
+static void case_written(void)
+{
+    int fd = open_file(0), other = open_file(O_NONBLOCK);
+    uint32_t id = create(fd, 5, TCP), reported = 0;
+    struct ucma_write_event mine = {.id = id, .event = UCMA_USER, .status = 7, .arg = {0x89abcdef, 0x01234567}};
+    struct ucma_event event;
+    CHECK(!COMMAND(fd, UCMA_WRITE_CM_EVENT, mine, 0));
+    CHECK(readable(fd) == POLLIN);
+    CHECK(!resolve(fd, id, address, 1));
+    CHECK(!get_event(fd, &event));
+    CHECK(event.event == 18 && event.uid == 5 && event.id == id && event.status == 7);
+    CHECK(!memcmp(event.param.arg, mine.arg, 8));
+    expect(fd, UCMA_ADDR_RESOLVED, 5);
+    mine.event = UCMA_INTERNAL;
+    CHECK(!COMMAND(fd, UCMA_WRITE_CM_EVENT, mine, 0));
+    CHECK(!get_event(fd, &event) && event.event == 19);
+    for (mine.event = 0; mine.event < 30; mine.event++)
+        if (mine.event != UCMA_USER && mine.event != UCMA_INTERNAL)
+            REFUSED(EINVAL, COMMAND(fd, UCMA_WRITE_CM_EVENT, mine, 0));
+    mine.event = UCMA_USER;
+    REFUSED(EINVAL, COMMAND(other, UCMA_WRITE_CM_EVENT, mine, 0)); /* another channel's identifier */
+    REFUSED(ENOSYS, COMMAND(fd, UCMA_RESOLVE_IB_SERVICE, mine, 0)); /* on InfiniBand ports alone */
+    CHECK(!readable(fd));
+    CHECK(!COMMAND(fd, UCMA_WRITE_CM_EVENT, mine, 0));
+    CHECK(!get_event(fd, &event) && !destroy(fd, id, &reported));
+    CHECK(reported == 4);
+    CHECK(!close(fd) && !close(other));
+}
+
 static void case_connections(void)
 {
     int fd = open_file(0);
@@ -942,7 +972,7 @@ int main(int count, char **words)
         const char *name;
         void (*run)(void);
     } cases[] = {{"refusals", case_refusals}, {"types", case_types},
-                 {"descriptors", case_descriptors}, {"garbage", case_garbage},
+                 {"descriptors", case_descriptors}, {"written", case_written}, {"garbage", case_garbage},
                  {"connections", case_connections}, {"tries", case_tries}, {"refused", case_refused},
                  {"datagrams", case_datagrams},
                  {"families", case_families},

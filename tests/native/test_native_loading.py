@@ -35,6 +35,26 @@ def test_every_symbol_is_found_by_its_version_node(libibverbs):
         assert not find(loaded._handle, symbol.encode(), b"IBVERBS_0.9")
 
 
+RELEASES = 34, 57, 59, 64, 65
+"""In whose private nodes vendors' libraries, and librdmacm, look for the same names."""
+
+
+def test_every_private_name_is_in_the_node_of_each_release(libibverbs):
+    loaded = ctypes.CDLL(str(libibverbs))
+    find = ctypes.CDLL(None).dlvsym
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+    names = {(symbol, int(node.rpartition("_")[2])) for symbol, node in nodes() if "PRIVATE" in node}
+    assert {node for _, node in names} == set(RELEASES)
+    assert len(names) > 90
+    for symbol, since in names:
+        for release in RELEASES:
+            wanted = release == since if symbol.startswith("verbs_register_driver") else True
+            wanted = wanted and not (release == 34 and since == 65)
+            found = find(loaded._handle, symbol.encode(), f"IBVERBS_PRIVATE_{release}".encode())
+            assert bool(found) == wanted, f"{symbol} of {release}"
+            assert not find(loaded._handle, f"{symbol}_in_{release}".encode(), b"")
+
+
 def test_the_nodes_have_what_debians_library_has(libibverbs):
     tool, theirs = shutil.which("readelf"), Path("/usr/lib/x86_64-linux-gnu/libibverbs.so.1")
     if tool is None or not theirs.exists():

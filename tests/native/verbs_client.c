@@ -44,6 +44,16 @@ extern int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
 extern int ibv_query_port(struct ibv_context *, uint8_t, struct ibv_port_attr *);
 extern struct ibv_dm *ibv_import_dm(struct ibv_context *, uint32_t);
 extern int ibv_query_ece(struct ibv_qp *, struct ibv_ece *);
+extern int ibv_query_port_speed(struct ibv_context *, uint32_t, uint64_t *);
+extern void *ibv_alloc_buf(struct ibv_pd *, size_t, struct ibv_buf **);
+extern void ibv_free_buf(struct ibv_buf *);
+extern int ibv_export_buf_dmabuf_fd(struct ibv_buf *);
+extern struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *, struct ibv_buf *, void *, size_t, int);
+extern struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *, struct ibv_mr_init_attr *);
+extern struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *, struct ibv_dmah_init_attr *);
+extern int ibv_dealloc_dmah(struct ibv_dmah *);
+extern void *ibv_create_comp_cntr(struct ibv_context *, void *);
+extern int ibv_read_comp_cntr(void *, uint64_t *);
 
 #define CHECK(what) ((what) ? (void)0 : fail(__LINE__, #what))
 #define BYTES (1u << 16)
@@ -830,7 +840,9 @@ static void advice(void)
     CHECK(!front->alloc_parent_domain(context, &parts) && errno == EINVAL); /* no allocators */
     parts.alloc = parts.free = (void *)malloc;
     CHECK((parent = front->alloc_parent_domain(context, &parts)) && !ibv_dealloc_pd(parent));
-    parts.comp_mask = 4;
+    parts.comp_mask = 4; /* memory outside of a confidential guest: this device is inside */
+    CHECK((parent = front->alloc_parent_domain(context, &parts)) && !ibv_dealloc_pd(parent));
+    parts.comp_mask = 8;
     CHECK(!front->alloc_parent_domain(context, &parts) && errno == EOPNOTSUPP);
     CHECK(!ibv_dealloc_pd(other));
 }
@@ -982,6 +994,86 @@ static void buffers(void)
 }
 
 /* An adapter that is not to be trusted: what cannot be is not used, and nothing that it says afterwards. */
+/* Buffers that the library allocates, and regions over them by the extended call. */
+static void handed_out(void)
+{
+    const size_t length = 3 * 4096 + 1;
+    struct ibv_buf *buf = NULL;
+    struct ibv_pd *other = ibv_alloc_pd(context);
+    unsigned char *memory = ibv_alloc_buf(pd, length, &buf);
+    struct ibv_mr_init_attr attr = {.length = 64, .access = 7, .comp_mask = 32 | 2, .buf = buf};
+    struct ibv_sge sge = {.length = 64};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .send_flags = 2}, *bad;
+    struct ibv_mr *whole, *part;
+    CHECK(other && memory && !((uintptr_t)memory % 4096) && !memory[0] && !memory[length - 1]);
+    CHECK(!ibv_alloc_buf(pd, 0, &buf) && errno == EINVAL && attr.buf == buf);
+    CHECK(ibv_export_buf_dmabuf_fd(buf) == -1 && errno == ENODATA);
+    CHECK((whole = ibv_reg_buf_mr(pd, buf, memory, length, 7)) && whole->addr == memory && whole->length == length);
+    attr.addr = memory + length - 64;
+    CHECK((part = ibv_reg_mr_ex(pd, &attr)) && part->addr == attr.addr);
+    memset(data, 0x5a, 64);
+    sge.addr = (uintptr_t)data;
+    sge.lkey = mr->lkey;
+    wr.wr.rdma.remote_addr = (uintptr_t)attr.addr;
+    wr.wr.rdma.rkey = part->rkey;
+    CHECK(!context->ops.post_send(pair[0], &wr, &bad) && !completion().status);
+    CHECK(!memory[length - 65] && memory[length - 64] == 0x5a && memory[length - 1] == 0x5a);
+
+    CHECK(!ibv_reg_buf_mr(other, buf, memory, length, 7) && errno == EINVAL);
+    CHECK(!ibv_reg_buf_mr(pd, buf, memory, length + 1, 7) && errno == EINVAL);
+    CHECK(!ibv_reg_buf_mr(pd, buf, memory - 1, 2, 7) && errno == EINVAL);
+    CHECK(!ibv_reg_buf_mr(pd, buf, memory + length, 1, 7) && errno == EINVAL);
+    CHECK(!ibv_reg_buf_mr(pd, buf, memory + 1, SIZE_MAX, 7) && errno == EINVAL);
+    CHECK(!ibv_reg_buf_mr(pd, buf, memory, 0, 7) && errno == EINVAL);
+    attr.comp_mask = 32; /* no address */
+    CHECK(!ibv_reg_mr_ex(pd, &attr) && errno == EINVAL);
+    attr.comp_mask = 32 | 2 | 4; /* and a descriptor */
+    CHECK(!ibv_reg_mr_ex(pd, &attr) && errno == EINVAL);
+    attr.comp_mask = 4 | 8;
+    CHECK(!ibv_reg_mr_ex(pd, &attr) && errno == EOPNOTSUPP);
+    attr.comp_mask = 2 | 64;
+    CHECK(!ibv_reg_mr_ex(pd, &attr) && errno == EOPNOTSUPP);
+    CHECK(!ibv_dereg_mr(part));
+    attr = (struct ibv_mr_init_attr){.length = 64, .access = 7, .comp_mask = 2 | 1, .addr = memory, .iova = 4096};
+    CHECK((part = ibv_reg_mr_ex(pd, &attr)) && part->addr == memory);
+    wr.wr.rdma.remote_addr = 4096;
+    wr.wr.rdma.rkey = part->rkey;
+    CHECK(!context->ops.post_send(pair[0], &wr, &bad) && !completion().status && memory[63] == 0x5a);
+    CHECK(!ibv_dereg_mr(part) && !ibv_dereg_mr(whole) && !ibv_dealloc_pd(other));
+    ibv_free_buf(buf);
+}
+
+/* Hints for copies, the speed of a port, and what is not there. */
+static void hints(void)
+{
+    struct ibv_dmah_init_attr attr = {.comp_mask = 7, .ph = 3, .tph_mem_type = 1};
+    struct ibv_mr_init_attr region = {.length = BYTES, .access = 1, .comp_mask = 16 | 2, .addr = data};
+    struct ibv_dmah *hint = ibv_alloc_dmah(context, &attr);
+    struct ibv_mr *made;
+    uint64_t speed = 0;
+    CHECK(hint && hint->context == context);
+    region.dmah = hint;
+    CHECK((made = ibv_reg_mr_ex(pd, &region)) && !ibv_dereg_mr(made));
+    region.access = 1 | 64;
+    CHECK(!ibv_reg_mr_ex(pd, &region) && errno == EOPNOTSUPP); /* memory that comes and goes */
+    CHECK(!ibv_dealloc_dmah(hint));
+    attr.cpu_id = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
+    CHECK(!ibv_alloc_dmah(context, &attr) && errno == EINVAL);
+    attr = (struct ibv_dmah_init_attr){.comp_mask = 2, .ph = 4};
+    CHECK(!ibv_alloc_dmah(context, &attr) && errno == EINVAL);
+    attr = (struct ibv_dmah_init_attr){.comp_mask = 4, .tph_mem_type = 2};
+    CHECK(!ibv_alloc_dmah(context, &attr) && errno == EINVAL);
+    attr.comp_mask = 8;
+    CHECK(!ibv_alloc_dmah(context, &attr) && errno == EOPNOTSUPP);
+
+    struct ibv_port_attr port;
+    CHECK(!ibv_query_port(context, 1, &port) && port.active_width == 2 && port.active_speed == 32);
+    CHECK(!ibv_query_port_speed(context, 1, &speed) && speed == 1000); /* four lanes of 25 Gb/s */
+    CHECK(ibv_query_port_speed(context, 2, &speed) && ibv_query_port_speed(context, 257, &speed) == EINVAL);
+    CHECK(!ibv_create_comp_cntr(context, &attr) && errno == EOPNOTSUPP);
+    CHECK(ibv_read_comp_cntr(context, &speed) == EOPNOTSUPP);
+}
+
 static void lied_to(void)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -1041,6 +1133,7 @@ int main(int count, char **words)
                  {"resets", resets}, {"rnr_timers", rnr_timers}, {"states", states},
                  {"device_memory", device_memory}, {"advice", advice}, {"rate_limit", rate_limit},
                  {"buffers", buffers}, {"allocators", allocators}, {"null_regions", null_regions}, {"flows", flows},
+                 {"handed_out", handed_out}, {"hints", hints},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},
                  {"lied_to_of_tables", lied_to_of_tables},
                  {"unmapped", unmapped}, {"unmappable", unmappable}, {"refusals", refusals}, {"storm", storm}};

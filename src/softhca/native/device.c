@@ -183,6 +183,25 @@ static void learn_port(struct context *context)
 
 static int learn_device(struct context *context);
 static int query_device(struct ibv_context *base, struct ibv_device_attr *attr);
+EXPORT int ibv_query_port_speed(struct ibv_context *base, uint32_t port, uint64_t *speed)
+{
+    static const struct {
+        uint16_t code, figure; /* ibv_port_attr's; lanes, or units of 100 Mb/s a lane */
+    } widths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}},
+      speeds[] = {{1, 25}, {2, 50}, {4, 100}, {8, 100}, {16, 140}, {32, 250}, {64, 500}, {128, 1000}, {256, 2000}};
+    struct ibv_port_attr attr;
+    uint64_t lanes = 1, each = 0;
+    int error = port > UINT8_MAX ? said(EINVAL) : query_port_attr(base, (uint8_t)port, &attr, sizeof attr);
+    if (error)
+        return error;
+    for (size_t index = 0; index < sizeof widths / sizeof *widths; index++)
+        lanes = widths[index].code == attr.active_width ? widths[index].figure : lanes;
+    for (size_t index = 0; index < sizeof speeds / sizeof *speeds; index++)
+        each = speeds[index].code == attr.active_speed_ex ? speeds[index].figure : each;
+    *speed = lanes * each;
+    return 0;
+}
+
 static int query_port_op(struct ibv_context *base, uint8_t port, struct ibv_port_attr *attr);
 
 static void set_ops(struct context *context)
@@ -420,7 +439,7 @@ EXPORT int ibv_query_gid(struct ibv_context *base, uint8_t port, int index, unio
     return 0;
 }
 
-EXPORT int ibv_query_gid_type(struct ibv_context *base, uint8_t port, unsigned index, int *type)
+static int query_gid_type(struct ibv_context *base, uint8_t port, unsigned index, int *type)
 {
     struct softhca_query_gid_reply reply;
     if (said(ask_gid(base, port, index, &reply)))
@@ -428,6 +447,7 @@ EXPORT int ibv_query_gid_type(struct ibv_context *base, uint8_t port, unsigned i
     *type = reply.gid_type == GID_ROCE_V2; /* in this call: 0 InfiniBand or RoCE v1, 1 RoCE v2 */
     return 0;
 }
+IN_ALL_NODES(ibv_query_gid_type, query_gid_type)
 
 static int fill_entry(struct ibv_context *base, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
                       size_t bytes)

@@ -8,6 +8,15 @@
 #include <sys/mman.h>
 
 #define EXPORT __attribute__((visibility("default")))
+/* What vendors' libraries bind stands, under one name, in a version node of each release whose private functions
+   are others than before. */
+#define IN_NODE(name, own, at, release)                                                                \
+    extern __typeof__(own) name##_in_##release __attribute__((alias(#own), visibility("default")));    \
+    __asm__(".symver " #name "_in_" #release ", " #name at "IBVERBS_PRIVATE_" #release);
+#define IN_LATER_NODES(name, own) \
+    IN_NODE(name, own, "@", 57) IN_NODE(name, own, "@", 59) IN_NODE(name, own, "@", 64)
+#define IN_ALL_NODES(name, own) \
+    IN_NODE(name, own, "@@", 34) IN_LATER_NODES(name, own) IN_NODE(name, own, "@", 65)
 #define OF(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 #define BUCKETS 256
 #define OPTIONAL_ACCESS 0x3ff00080u /* rights that mean nothing here: huge pages are hints, too */
@@ -195,6 +204,8 @@ int post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 int post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *attr);
 
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                                unsigned access);
 struct ibv_mw *alloc_mw(struct ibv_pd *base, int type);
 int bind_mw(struct ibv_qp *base, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int dealloc_mw(struct ibv_mw *mw);

@@ -113,12 +113,13 @@ EXPORT int ibv_read_sysfs_file(const char *folder, const char *file, char *text,
     return got < 0 || (size_t)got >= room ? -1 : (int)got;
 }
 
-EXPORT int ibv_read_ibdev_sysfs_file(char *text, size_t room, void *device, const char *format, ...)
+static int read_ibdev_sysfs_file(char *text, size_t room, void *device, const char *format, ...)
 {
     (void)text, (void)room, (void)device, (void)format;
     errno = ENOENT;
     return -1;
 }
+IN_ALL_NODES(ibv_read_ibdev_sysfs_file, read_ibdev_sysfs_file)
 
 EXPORT int ibv_fork_init(void)
 {

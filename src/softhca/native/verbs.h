@@ -221,6 +221,33 @@ struct ibv_mr {
 };
 SIZED(ibv_mr, 48);
 
+struct ibv_buf;
+
+struct ibv_dmah {
+    struct ibv_context *context;
+};
+
+struct ibv_dmah_init_attr {
+    uint32_t comp_mask;
+    uint32_t cpu_id;
+    uint8_t ph;
+    uint8_t tph_mem_type;
+};
+SIZED(ibv_dmah_init_attr, 12);
+
+struct ibv_mr_init_attr {
+    size_t length;
+    int access;
+    uint64_t comp_mask;
+    uint64_t iova;
+    void *addr;
+    int fd;
+    uint64_t fd_offset;
+    struct ibv_dmah *dmah;
+    struct ibv_buf *buf; /* since release 65 */
+};
+SIZED(ibv_mr_init_attr, 72);
+
 struct ibv_mw_bind_info {
     struct ibv_mr *mr;
     uint64_t addr;
@@ -750,7 +777,16 @@ enum {
     SEND_INLINE = 8,
     REREG_TRANSLATION = 1,
     REREG_PD = 2,
-    REREG_ACCESS = 4
+    REREG_ACCESS = 4,
+    REG_IOVA = 1, /* of ibv_reg_mr_ex */
+    REG_ADDR = 2,
+    REG_FD = 4,
+    REG_FD_OFFSET = 8,
+    REG_DMAH = 16,
+    REG_BUF = 32,
+    DMAH_CPU = 1,
+    DMAH_HINT = 2,
+    DMAH_MEMORY = 4
 };
 
 #endif

@@ -25,6 +25,7 @@ union fields {
     struct ucma_join_ip_mcast join_ip;
     struct ucma_join_mcast join;
     struct ucma_migrate_id migrate;
+    struct ucma_write_event write_event;
 };
 
 static void answer(uint64_t response, const void *value, size_t bytes, size_t room)
@@ -397,6 +398,23 @@ static int notify(struct identifier *id, const union fields *fields, size_t room
     return fields->number.number == COMM_EST ? cm_notify(id) : 0;
 }
 
+/* Whoever reads this channel's events is to be told by the program itself, or by librdmacm. */
+static int write_event(struct identifier *id, const union fields *fields, size_t room)
+{
+    const struct ucma_write_event *said = &fields->write_event;
+    struct event *event;
+    (void)room;
+    if (said->event != UCMA_USER && said->event != UCMA_INTERNAL)
+        return EINVAL;
+    event = event_new(id, said->event);
+    if (!event)
+        return ENOMEM;
+    event->ucma.status = said->status;
+    memcpy(event->ucma.param.arg, said->arg, sizeof said->arg);
+    file_post(id->file, event);
+    return 0;
+}
+
 static int init_qp_attr(struct identifier *id, const union fields *fields, size_t room)
 {
     struct ucma_qp_attr attributes;
@@ -438,6 +456,7 @@ static const struct command {
     [UCMA_BIND] = {"BIND", NULL, bind_any, AT(bind.id), 8},
     [UCMA_RESOLVE_ADDR] = {"RESOLVE_ADDR", NULL, resolve_addr, AT(resolve.id), 16},
     [UCMA_JOIN_MCAST] = {"JOIN_MCAST", NULL, join_mcast, AT(join.id), 24},
+    [UCMA_WRITE_CM_EVENT] = {"WRITE_CM_EVENT", NULL, write_event, AT(write_event.id), 24},
 };
 
 int cm_command(struct file *file, const struct ucma_header *header, const void *data)

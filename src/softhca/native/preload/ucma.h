@@ -14,14 +14,15 @@ enum ucma_command {
     UCMA_CREATE_ID, UCMA_DESTROY_ID, UCMA_BIND_IP, UCMA_RESOLVE_IP, UCMA_RESOLVE_ROUTE, UCMA_QUERY_ROUTE,
     UCMA_CONNECT, UCMA_LISTEN, UCMA_ACCEPT, UCMA_REJECT, UCMA_DISCONNECT, UCMA_INIT_QP_ATTR, UCMA_GET_EVENT,
     UCMA_GET_OPTION, UCMA_SET_OPTION, UCMA_NOTIFY, UCMA_JOIN_IP_MCAST, UCMA_LEAVE_MCAST, UCMA_MIGRATE_ID,
-    UCMA_QUERY, UCMA_BIND, UCMA_RESOLVE_ADDR, UCMA_JOIN_MCAST, UCMA_COMMANDS
+    UCMA_QUERY, UCMA_BIND, UCMA_RESOLVE_ADDR, UCMA_JOIN_MCAST, UCMA_RESOLVE_IB_SERVICE, UCMA_WRITE_CM_EVENT,
+    UCMA_COMMANDS
 };
 
 enum ucma_event_kind {
     UCMA_ADDR_RESOLVED, UCMA_ADDR_ERROR, UCMA_ROUTE_RESOLVED, UCMA_ROUTE_ERROR, UCMA_CONNECT_REQUEST,
     UCMA_CONNECT_RESPONSE, UCMA_CONNECT_ERROR, UCMA_UNREACHABLE, UCMA_REJECTED, UCMA_ESTABLISHED,
     UCMA_DISCONNECTED, UCMA_DEVICE_REMOVAL, UCMA_MULTICAST_JOIN, UCMA_MULTICAST_ERROR, UCMA_ADDR_CHANGE,
-    UCMA_TIMEWAIT_EXIT
+    UCMA_TIMEWAIT_EXIT, UCMA_ADDRINFO_RESOLVED, UCMA_ADDRINFO_ERROR, UCMA_USER, UCMA_INTERNAL
 };
 
 enum { UCMA_OPTION_ID, UCMA_OPTION_IB };
@@ -193,11 +194,18 @@ struct ucma_event {
     union {
         struct ucma_conn_param conn;
         struct ucma_ud_param ud;
+        uint32_t arg[2];
     } param;
     uint32_t reserved;
     struct ucma_ece ece;
 };
 UCMA_SIZED(ucma_event, 336);
+
+/* Its end; conn and ud are as long as the kernel's union, and nobody writes them. */
+struct ucma_write_event {
+    uint32_t id, reserved, event, status, arg[2];
+};
+_Static_assert(sizeof(struct ucma_write_event) == 24, "no more than what is read of it");
 
 struct ucma_set_option {
     uint64_t optval;
