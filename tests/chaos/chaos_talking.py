@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from softhca.channels.listener import Listener
 from softhca.sockets import devices as socket_devices
 
 JOIN_S = 60.0
+HELLO = b"+"
 
 
 def threads_stand() -> str:
@@ -41,7 +43,7 @@ class Party:
         self.made: list[Any] = []
         self.failed = ""
         self.dropped = 0
-        """Connections without a stream."""
+        """Connections without a stream of which both sides know."""
         self.listening: Any = None
         self._accepting: threading.Thread | None = None
 
@@ -94,7 +96,15 @@ class Party:
             if self.kind == "streams":
                 made = self._socket()
                 made.settimeout(JOIN_S)
-                made.connect(tuple(name))
+                try:
+                    made.connect(tuple(name))
+                except ConnectionRefusedError:
+                    # By the connection manager alone, from an adapter without a turn for as long as it is
+                    # waited for.
+                    made.close()
+                    if time.monotonic() > end:
+                        raise
+                    continue
                 if not self._keep(made) and time.monotonic() > end:
                     raise RuntimeError("all streams are the kernel's")
             else:
@@ -108,14 +118,24 @@ class Party:
                 )
 
     def _keep(self, made: Any) -> bool:
-        """Keep a socket that has a stream.  One that has none, since a busy machine has answered too late
-        where the port is served, is closed by both ends."""
-        if made.stream is None:
+        """Keep a socket that has a stream, of which both sides know: who connects says `HELLO`.  One that has
+        none, since a busy machine has answered too late where the port is served, is closed by both ends, and
+        one whose peer has given up by who accepts.
+        """
+        known = False
+        with contextlib.suppress(OSError):
+            if made.stream is not None and self.side:
+                made.sendall(HELLO)
+                known = True
+            elif made.stream is not None:
+                made.settimeout(JOIN_S)
+                known = made.recv(len(HELLO)) == HELLO
+        if known:
+            self.made.append(made)
+        else:
             self.dropped += 1
             made.close()
-            return False
-        self.made.append(made)
-        return True
+        return known
 
     @property
     def joined(self) -> bool:
@@ -180,7 +200,7 @@ class Talking:
         party.settle()
         if len(party.made) < len(rows):
             raise RuntimeError(
-                f"{len(party.made)} of {len(rows)} are there, {party.dropped} are TCP's:\n{threads_stand()}"
+                f"{len(party.made)} of {len(rows)} there, {party.dropped} dropped:\n{threads_stand()}"
             )
         party.make(self, Shape(**{**shape, "kinds": tuple(shape["kinds"])}), rows, seeds)
         party.tell_names(names)
