@@ -341,6 +341,12 @@ def test_nobody_accepts() -> None:
         Channel.connect(listener.address, timeout=0.05)
 
 
+def test_who_has_asked_again_and_again_is_told_the_whole_time() -> None:
+    """The last attempt had what was left of it, at worst nothing: 0 s."""
+    with Channel.listen("127.0.0.1:0") as listener, pytest.raises(ChannelTimeout, match=r"in 0\.05 s$"):
+        Channel.connect(listener.address, timeout=0.05, patient=True)
+
+
 @pytest.mark.parametrize("address", ["", "host", "1.2.3.4", "::1:5", "1.2.3.4:"])
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(ValueError, match="address"):

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 from softhca.channels import connecting, steps
 from softhca.channels.connecting import PAUSE_S, Address, Plan, text_of
 from softhca.channels.endpoint import Endpoint
-from softhca.channels.errors import ChannelAccessError, ChannelClosed, ChannelEnded, ChannelError
+from softhca.channels.errors import (
+    ChannelAccessError,
+    ChannelClosed,
+    ChannelEnded,
+    ChannelError,
+    ChannelTimeout,
+)
 from softhca.channels.named import Grant, RemoteBuffer, Rights, SharedBuffer
 from softhca.channels.options import ChannelOptions
 from softhca.channels.registration import bytes_of
@@ -96,7 +102,8 @@ class Channel:
         """After a failed attempt: begin the next one, where one is wanted, or raise ``error``."""
         self.kill()
         if not plan.goes_on(error):
-            raise error
+            # the last attempt had only what was left of the time
+            raise steps.late(plan.unanswered, plan.timeout) if isinstance(error, ChannelTimeout) else error
         self._endpoint = plan.ask()
         self._link = self._endpoint.link
 

@@ -152,6 +152,7 @@ class Plan:
     ) -> None:
         self._what = address, acknowledged, options
         self._patient = patient
+        self.timeout = timeout
         self._end_s = None if timeout is None else time.monotonic() + timeout
         self.unanswered = f"no answer of {':'.join(split(address))}"
 
