@@ -2,6 +2,7 @@
 with sanitizers; kills.
 """
 
+import contextlib
 import os
 import random
 import re
@@ -15,6 +16,8 @@ from native_world import CASES, CM_CASES, LIMIT_S, World, both, compiled_client,
 
 from softhca.driver.rdmacm import states
 from softhca.native import build
+from softhca.runtime.adapter_process import connect_to
+from softhca.runtime.server import MAX_APPLICATIONS
 
 LIAR = str(Path(__file__).with_name("lying_adapter.py"))
 LIES = ["doorbell", "sends", "receives", "send elements", "receive elements", "inline data",
@@ -127,6 +130,32 @@ def test_programs_are_told_when_an_adapter_has_gone(libibverbs, cm_client):
     finally:
         own.adapter.kill()
         own.end()
+    assert program.returncode == 0, said
+
+
+def test_descriptors_say_that_an_adapter_has_gone(libibverbs, client):
+    own = World(libibverbs, "*")
+    try:
+        with own.start(str(client), "orphaned", SOFTHCA_DEBUG="") as program:
+            assert program.stdout.read(1) == "."
+            own.adapter.kill()
+            said, _ = program.communicate(timeout=LIMIT_S)
+    finally:
+        own.adapter.kill()
+        own.end()
+    assert program.returncode == 0, said
+
+
+def test_who_finds_no_room_at_an_adapter_is_told_so(libibverbs, client):
+    own = World(libibverbs, "*")
+    with contextlib.ExitStack() as all_of_them:
+        all_of_them.callback(own.end)
+        program = all_of_them.enter_context(own.start(str(client), "crowded", stdin=subprocess.PIPE))
+        all_of_them.callback(program.kill)
+        assert program.stdout.read(1) == "."
+        for _ in range(MAX_APPLICATIONS):
+            all_of_them.enter_context(connect_to(own.socket, "softhca0"))
+        said, _ = program.communicate(timeout=LIMIT_S)  # which ends its input
     assert program.returncode == 0, said
 
 

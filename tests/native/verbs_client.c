@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,8 @@ extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, i
 extern int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
 extern int ibv_query_port(struct ibv_context *, uint8_t, struct ibv_port_attr *);
 extern struct ibv_dm *ibv_import_dm(struct ibv_context *, uint32_t);
+extern struct ibv_ah *ibv_create_ah(struct ibv_pd *, struct ibv_ah_attr *);
+extern int ibv_destroy_ah(struct ibv_ah *);
 extern int ibv_query_ece(struct ibv_qp *, struct ibv_ece *);
 extern int ibv_query_port_speed(struct ibv_context *, uint32_t, uint64_t *);
 extern void *ibv_alloc_buf(struct ibv_pd *, size_t, struct ibv_buf **);
@@ -993,7 +996,6 @@ static void buffers(void)
     free(block), free(two[0]), free(two[1]);
 }
 
-/* An adapter that is not to be trusted: what cannot be is not used, and nothing that it says afterwards. */
 /* Buffers that the library allocates, and regions over them by the extended call. */
 static void handed_out(void)
 {
@@ -1074,6 +1076,20 @@ static void hints(void)
     CHECK(ibv_read_comp_cntr(context, &speed) == EOPNOTSUPP);
 }
 
+/* An adapter that serves as many as it can says so, and is not taken for one that has gone. */
+static void crowded(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    char end;
+    CHECK(list && list[0]);
+    storming = 1;
+    step();
+    CHECK(read(0, &end, 1) == 0); /* the others are there */
+    CHECK(!ibv_open_device(list[0]) && errno == EUSERS);
+    _exit(0);
+}
+
+/* An adapter that is not to be trusted: what cannot be is not used, and nothing that it says afterwards. */
 static void lied_to(void)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -1108,6 +1124,61 @@ static void lied_to_of_memory(void)
     _exit(0);
 }
 
+static short seen_by_poll(int descriptor)
+{
+    struct pollfd one = {descriptor, POLLIN, 0};
+    CHECK(poll(&one, 1, 0) >= 0);
+    return one.revents;
+}
+
+static void *wait_for_completion(void *unused)
+{
+    struct ibv_cq *of;
+    void *its;
+    (void)unused;
+    CHECK(ibv_get_cq_event(channel, &of, &its) == -1 && errno == EIO);
+    return NULL;
+}
+
+/* The adapter goes, while a thread waits for an event: one fatal event, and then EIO from whatever is asked, with
+   descriptors that say POLLHUP; never EAGAIN, which would be a promise of more.  All of it can be ended. */
+static void orphaned(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_ah_attr itself = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}};
+    struct ibv_xrcd_init_attr of_none = {.comp_mask = 3, .fd = -1, .oflags = O_CREAT};
+    struct ibv_mw *window = context->ops.alloc_mw(pd, 1);
+    struct ibv_xrcd *xrcd = front->open_xrcd(context, &of_none);
+    struct ibv_ah *ah;
+    struct pollfd end = {context->async_fd, POLLIN, 0};
+    struct ibv_async_event event;
+    struct ibv_cq *of;
+    struct ibv_wc wc;
+    pthread_t waiting;
+    void *its;
+    int found;
+    CHECK(!ibv_query_gid(context, 1, 0, &itself.grh.dgid) && (ah = ibv_create_ah(pd, &itself)) && window && xrcd);
+    CHECK(!seen_by_poll(context->async_fd) && !seen_by_poll(channel->fd));
+    CHECK(!pthread_create(&waiting, NULL, wait_for_completion, NULL));
+    storming = 1;
+    step(); /* now it is killed */
+    CHECK(poll(&end, 1, -1) == 1 && !pthread_join(waiting, NULL));
+    for (int i = 0; i < 2; i++) { /* also where nobody wants to wait */
+        CHECK(seen_by_poll(context->async_fd) & POLLHUP && seen_by_poll(channel->fd) & POLLHUP);
+        if (!i)
+            CHECK(!ibv_get_async_event(context, &event) && event.event_type == 8); /* IBV_EVENT_DEVICE_FATAL */
+        ibv_ack_async_event(&event);
+        CHECK(ibv_get_async_event(context, &event) == -1 && errno == EIO);
+        CHECK(ibv_get_cq_event(channel, &of, &its) == -1 && errno == EIO);
+        CHECK(fcntl(context->async_fd, F_SETFL, O_NONBLOCK) == 0 && fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
+    }
+    while (!(found = context->ops.poll_cq(cq, 1, &wc)))
+        ;
+    CHECK(found < 0 && !ibv_reg_mr(pd, data, BYTES, 1) && errno == EIO);
+    CHECK(!ibv_destroy_ah(ah) && !context->ops.dealloc_mw(window) && !front->close_xrcd(xrcd));
+    storming = 0;
+}
+
 static void storm(void)
 {
     storming = 1;
@@ -1136,11 +1207,11 @@ int main(int count, char **words)
                  {"handed_out", handed_out}, {"hints", hints},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},
                  {"lied_to_of_tables", lied_to_of_tables},
-                 {"unmapped", unmapped}, {"unmappable", unmappable}, {"refusals", refusals}, {"storm", storm}};
+                 {"unmapped", unmapped}, {"unmappable", unmappable}, {"refusals", refusals}, {"storm", storm}, {"crowded", crowded}, {"orphaned", orphaned}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (count != 2 || strcmp(words[1], cases[i].name))
             continue;
-        if (cases[i].run != storm && strncmp(words[1], "lied", 4))
+        if (cases[i].run != storm && cases[i].run != crowded && strncmp(words[1], "lied", 4))
             open_all();
         cases[i].run();
         close_all();

@@ -146,7 +146,7 @@ class AdapterConfig:
     active_speed: int = 32
     gid_table_length: int = GID_TABLE_LENGTH
     pkey_table_length: int = PKEY_TABLE_LENGTH
-    max_host: int = 64
+    max_host: int = 256
     max_host_bytes: int = 256 << 20
     max_pd: int = 32_768
     max_mr: int = 131_072

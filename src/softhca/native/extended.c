@@ -125,6 +125,7 @@ static int close_xrcd(struct ibv_xrcd *base)
     struct softhca_close_xrcd fields = {.xrcd = ((struct xrcd *)base)->number};
     int error;
     TELL(HOST(base->context), error, close_xrcd, &fields);
+    error = refused_end(HOST(base->context), error);
     if (!error)
         free(base);
     return said(error);

@@ -168,16 +168,16 @@ static int receive_message(struct host *host, int *descriptor)
                             .msg_controllen = sizeof passed};
     struct pollfd wait = {host->control, POLLIN, 0};
     ssize_t got;
-    int ready;
+    int ready, resets = 0;
     *descriptor = -1;
     do
         ready = poll(&wait, 1, ANSWER_LIMIT_MS);
     while (ready < 0 && errno == EINTR);
     if (ready <= 0)
         return ETIMEDOUT;
-    do
+    do /* a peer that closes without having read is told first, and then what it has said before */
         got = recvmsg(host->control, &packet, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !resets++)));
     if (got <= 0)
         return EIO;
     host->in_bytes = (uint32_t)got;
@@ -324,7 +324,7 @@ static int send_attach(struct host *host)
                                             .doorbells_count = 1, .probe = (uintptr_t)probe};
     struct softhca_message_attach_answer answer;
     uint64_t mixed = (uint64_t)getpid() * 0x9E3779B97F4A7C15ULL ^ (uintptr_t)host;
-    int error;
+    int error, sent;
     memcpy(probe, "softhca", 7);
     memcpy(probe + 8, &mixed, 8);
     memcpy(fields.probe_bytes, probe, sizeof fields.probe_bytes);
@@ -340,12 +340,13 @@ static int send_attach(struct host *host)
     fields.flag = take_pages(host, 1);
     host->doorbells = (void *)(host->memory + (size_t)doorbells.first * PAGE);
     host->flag = (void *)(host->memory + (size_t)fields.flag * PAGE);
-    error = send_message(host, softhca_encode_message_attach(host->out, sizeof host->out, &fields),
-        &host->memfd);
-    error = error ? error : receive_message(host, &host->wake);
+    sent = send_message(host, softhca_encode_message_attach(host->out, sizeof host->out, &fields), &host->memfd);
+    /* who cannot be served is told why before it has asked, and its connection is closed */
+    error = receive_message(host, &host->wake);
     if (error)
-        return error;
+        return sent ? sent : error;
     error = decoded(softhca_decode_message_attach_answer(host->in, host->in_bytes, &answer));
+    error = error ? error : sent;
     if (!error && host->wake < 0)
         error = EPROTO;
     if (!error)

@@ -178,6 +178,12 @@ static inline int said(int error)
     return error;
 }
 
+/* Why an object cannot end: an adapter that has gone holds nothing any more, as with kernels whose device has. */
+static inline int refused_end(const struct host *host, int error)
+{
+    return host->dead ? 0 : error;
+}
+
 void table_add(struct context *context, struct table *table, struct numbered *entry, uint32_t number,
                void *object);
 void table_remove(struct context *context, struct table *table, struct numbered *entry);

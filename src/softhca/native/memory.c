@@ -36,6 +36,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *base)
         error = EBUSY;
     } else {
         TELL(HOST(base->context), error, dealloc_pd, &fields);
+        error = refused_end(HOST(base->context), error);
     }
     if (!error)
         free(pd);
@@ -331,6 +332,7 @@ int dealloc_mw(struct ibv_mw *mw)
     struct softhca_dealloc_mw fields = {.mw = mw->handle};
     int error;
     TELL(HOST(mw->context), error, dealloc_mw, &fields);
+    error = refused_end(HOST(mw->context), error);
     if (!error)
         free(mw);
     return said(error);
@@ -400,6 +402,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
     struct softhca_destroy_ah fields = {.ah = ah->handle};
     int error;
     TELL(HOST(ah->context), error, destroy_ah, &fields);
+    error = refused_end(HOST(ah->context), error);
     if (!error)
         free(ah);
     return said(error);

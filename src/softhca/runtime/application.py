@@ -17,8 +17,8 @@ from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime.event_channels import EventChannel
 from softhca.runtime.wake_socket import WakeSocket
 
-MAX_MEMORY_BYTES = 1 << 40
-"""Most address space for the memory of one application: 64 applications take half of it."""
+MAX_MEMORY_BYTES = 1 << 38
+"""Most address space for the memory of one application: 256 applications take half of it."""
 
 
 @dataclass

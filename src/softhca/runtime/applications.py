@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 Passed = WakeSocket | FileIO
 """What goes with an answer, and is closed here."""
 
-MAX_APPLICATIONS = 64
+MAX_APPLICATIONS = 256
 MAX_PASSED = 16
 ACCEPT_RETRY_NS = 100_000_000
 """How long no connection is accepted when the process has no descriptor left even to refuse one."""

@@ -15,7 +15,7 @@ import socket
 from softhca.queues.handshake import ATTACH, encode_refusal
 from softhca.runtime import messages
 
-BACKLOG = 64
+BACKLOG = 256
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
