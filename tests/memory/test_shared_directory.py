@@ -220,3 +220,56 @@ def test_what_could_be_cut_off_under_the_reader_is_not_mapped():
         layout.map_sealed(fd, 8192, True).close()
     finally:
         os.close(fd)
+
+
+def test_the_place_behind_the_last_is_the_first(sharing):
+    last = layout.REGIONS - 1
+    same = [key for key in range(1, 1 << 22) if layout.first_place(key) == last][:2]
+    assert [sharing.directory.grant_region(key, 0, 64, WRITE, 7, 1, key) for key in same] == [True, True]
+    assert [sharing.place(key=key, va=0) for key in same] == [BASE + key for key in same]
+
+
+def test_what_is_granted_again_after_its_withdrawal_is_there(sharing):
+    waited = []
+    for _ in range(2):
+        assert sharing.directory.grant_queue_pair(5, OWN, 6, WRITE, 0xFFFF, 7)
+        sharing.directory.withdraw_queue_pair(5)
+    assert sharing.directory.grant_queue_pair(5, OWN, 6, WRITE, 0xFFFF, 7)
+    assert sharing.path.enter()
+    sharing.pauses = [lambda: waited.append("waited")]
+    assert sharing.directory.grant_queue_pair(5, OWN, 6, WRITE, 0xFFFF, 7)
+    assert not waited
+    sharing.path.leave()
+
+
+def test_a_claim_counts_inside_and_until_it_is_revoked(sharing):
+    reader, word = sharing.reader, 1 << 8 | 3
+    store64(reader.address + layout.CLAIM, word)
+    for epoch, revoked, counts in ((2, 0, False), (3, 0, True), (3, 3, False), (5, 3, True)):
+        store64(reader.address, epoch)
+        store64(reader.address + layout.REVOKED, revoked)
+        assert reader.claim() == (epoch, layout.Claim.of(word) if counts else layout.Claim(0, 0, 0))
+        assert reader.is_inside(epoch)
+        assert not reader.is_inside(epoch - 2)
+    sharing.alive = False
+    assert not reader.is_inside(5)
+    store64(reader.address, 0)
+
+
+def test_each_withdrawal_is_counted_and_waits_for_whom_it_concerns(sharing):
+    counted = sharing.directory.address + layout.CHANGES
+    before, waited = load64(counted), []
+    store64(sharing.reader.address, 2)  # it was inside once
+    sharing.pauses = [lambda: waited.append("outside")]
+    sharing.directory.quiesce()
+    sharing.directory.quiesce()
+    assert load64(counted) == before + 2
+    store64(sharing.reader.address, 3)
+    sharing.pauses = [lambda: waited.append("opened")]
+    sharing.directory.set_gate(True)
+    sharing.directory.quiesce(peer=PEER)  # another one
+    assert not waited
+    sharing.reader.gid = b""  # which may be that one
+    sharing.pauses = [lambda: (waited.append("unknown"), store64(sharing.reader.address, 4))]
+    sharing.directory.quiesce(peer=PEER)
+    assert waited == ["unknown"]

@@ -16,6 +16,7 @@ IDENTIFIERS = "driver/test_driver_rdmacm_rules.py"
 STATES = "sockets/test_sockets_state_rules.py"
 
 REGIONS = "verbs/test_verbs_mr.py"
+DIRECTORY = "memory/test_shared_directory.py"
 NULL = "memory/test_memory_null.py"
 ON_NULL = "verbs/suite/test_suite_null.py"
 
@@ -172,4 +173,22 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "a port learns the path of one that it does not see"), ADMINISTRATION),
     (m("group-path-as-it-is", "fabric/manager/paths.py", "        if not is_wanted:\n            raise RefusedError(STATUS_NO_RECORDS)\n", "",
        "a path to a group is told that is none of those asked for"), ADMINISTRATION),
+    (m("edge-sd-probe-wrap", "memory/shared_directory.py", "place = (first + probe) % self._count", "place = min(first + probe, self._count - 1)",
+       "keys whose places are the last ones are refused"), DIRECTORY),
+    (m("edge-sd-leaving-kept", "memory/shared_directory.py", "        self._leaving.discard(number)\n", "",
+       "a grant that was withdrawn once is withdrawn anew each time"), DIRECTORY),
+    (m("edge-sd-claim-outside", "memory/shared_directory.py", "        if not epoch & 1 or load64", "        if load64",
+       "what a peer claimed before counts while it is outside"), DIRECTORY),
+    (m("edge-sd-claim-revoked", "memory/shared_directory.py", "        if not epoch & 1 or load64(self.address + REVOKED) == epoch:", "        if not epoch & 1:",
+       "a claim that was revoked is revoked again"), DIRECTORY),
+    (m("edge-sd-inside-alive", "memory/shared_directory.py", "return load64(self.address) == epoch and self._is_alive()", "return load64(self.address) & 1 and self._is_alive()",
+       "who has left and come again is waited for"), DIRECTORY),
+    (m("edge-sd-changes", "memory/shared_directory.py", "store64(self.address + CHANGES, load64(self.address + CHANGES) + 1)", "store64(self.address + CHANGES, 1)",
+       "who is inside sees one withdrawal and no other"), DIRECTORY),
+    (m("edge-sd-inside-odd", "memory/shared_directory.py", "if (epoch := reader.epoch()) & 1]", "if (epoch := reader.epoch())]",
+       "a withdrawal waits for who is outside"), DIRECTORY),
+    (m("edge-sd-gate-open-waits", "memory/shared_directory.py", "        if not open:\n            self.quiesce()\n", "        self.quiesce()\n",
+       "who opens the gate waits"), DIRECTORY),
+    (m("edge-sd-peer-nobody", "memory/shared_directory.py", "if reader.gid in (b\"\", peer)]", "if reader.gid == peer]",
+       "a peer that has not said who it is is not waited for"), DIRECTORY),
 )
