@@ -1,9 +1,13 @@
 """Raw packet queue pairs of RoCE ports: Ethernet frames over VXLAN, who receives them, where they go."""
 
 import errno
+import shutil
+import struct
+import subprocess
 
 import pytest
 
+from machine_speed import limit_s
 from softhca.adapter.segment import MOST_STATIONS, NEIGHBOURS_NS, STATION_NS
 from softhca.driver.errors import DriverError
 from softhca.queues import control_fields as control
@@ -12,6 +16,7 @@ from softhca.testing.addressing import gid
 from softhca.testing.ends import RAW, SEND, UD, End, post
 from softhca.testing.network import Network
 from softhca.wire import ethernet as key
+from softhca.wire.pcap import PcapWriter
 from softhca.wire.vxlan import VXLAN_PORT
 
 LEFT, RIGHT, GROUP = (bytes.fromhex(mac) for mac in ("020000000001", "020000000002", "01005e000001"))
@@ -86,6 +91,36 @@ def test_a_frame_comes_as_it_was_sent_in_a_vxlan_datagram(world):
     assert {(n, d) for n, _, d in world.sent} == {(1, bytes.fromhex("0800000000000100") + data)}
     # nobody knew the station, so all got it, and no end sends to itself
     assert [target for _, target, _ in world.sent] == [gid(2), gid(3)]
+
+
+def udp_over_ipv4(data, port=VXLAN_PORT):
+    """A datagram as a kernel's socket would send it; tshark is not asked about its checksums."""
+    udp = struct.pack(">4H", 50_000, port, 8 + len(data), 0) + data
+    addresses = b"\x7f\0\0\1" b"\x7f\0\0\2"
+    return struct.pack(">BBHHHBBH8s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, addresses) + udp
+
+
+def test_tshark_reads_a_frame_that_a_rule_takes(world, tmp_path):
+    program = shutil.which("tshark")
+    if program is None:
+        pytest.skip("tshark is not installed (Debian package tshark)")
+    left, right, _ = world.ends
+    sender, receiver = raw_qp(left), raw_qp(right)
+    rule(right, receiver, RIGHT)
+    receive(right, receiver)
+    data = frame(ethertype=b"\x08\x00")[:14] + udp_over_ipv4(b"inside", 9)
+    send(left, sender, data)
+    right.poll(1)
+    path = tmp_path / "frames.pcap"
+    with path.open("wb") as stream:
+        writer = PcapWriter(stream, 101)  # raw IP
+        for _, _, datagram in world.sent:
+            writer.write(0, udp_over_ipv4(datagram))
+    fields = ["vxlan.vni", "vxlan.flags", "eth.dst", "eth.src", "ip.proto", "udp.length"]
+    command = [program, "-r", str(path), "-T", "fields", *(word for each in fields for word in ("-e", each))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s(60), check=True)
+    said = ["1", "0x0800", "02:00:00:00:00:02", "02:00:00:00:00:01", "17,17", f"{8 + 8 + len(data)},14"]
+    assert [line.split("\t") for line in done.stdout.splitlines()] == [said, said]
 
 
 def test_a_station_that_was_heard_gets_its_frames_alone_until_it_is_forgotten(world):
