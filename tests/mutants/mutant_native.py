@@ -84,8 +84,6 @@ NATIVE: tuple[tuple[Mutant, str], ...] = (
        "who goes while an answer waits leaves it behind"), COMMANDED),
     (m("orphans-cannot-end", "native/memory.c", "    error = refused_end(HOST(ah->context), error);\n", "",
        "what a program has of an adapter that has gone cannot be freed"), CLIENT),
-    (m("crowd-is-told-nothing", "native/host.c", "        return sent ? sent : error;\n    error = decoded", "        return sent ? sent : error;\n    if (sent)\n        return sent;\n    error = decoded",
-       "an adapter that serves as many as it can looks like one that has gone"), CLIENT),
     (m("fatal-event-for-ever", "native/events.c", "error == EIO && !atomic_exchange(&context->fatal_reported, 1)", "error == EIO",
        "an adapter that has gone is reported without an end"), CLIENT),
     (m("region-s-domain-is-its-former-name-s", "native/advice.c", "mr->domain != pd->handle", "mr->mr.pd->handle != pd->handle",
