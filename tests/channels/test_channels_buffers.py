@@ -153,10 +153,13 @@ def test_a_peer_that_does_not_let_go_is_not_waited_for(pair: Pair) -> None:
 
 def test_buffers_of_another_connection_are_refused(connected: Callable[..., Pair]) -> None:
     one, other = connected(SMALL), connected(SMALL)
-    one[1].share("box", bytearray(8), "rw")
+    shared = one[1].share("box", bytearray(8), "rw")
     remote = one[0].remote("box")
     with pytest.raises(ChannelAccessError, match="another"):
         other[0].read(remote)
+    with pytest.raises(ChannelAccessError, match="another"):
+        other[1].unshare(shared)
+    assert remote.read() == bytes(8)
 
 
 def test_a_key_of_one_connection_is_no_good_on_another(connected: Callable[..., Pair]) -> None:

@@ -29,6 +29,8 @@ TEST_SEVERAL = "channels/test_channels_several.py"
 TEST_SYNC = "channels/test_channels_sync.py"
 
 CONNECTED: tuple[tuple[Mutant, str], ...] = (
+    (m("channels-unshare-takes-another-s", STEPS, "    if not link.named.made(shared):\n", "    if False:\n",
+       "one connection takes away memory that another one shares"), TEST_BUFFERS),
     (m("channels-credit-beyond-what-was-sent", ACCOUNTS, "        if not self.taken <= number <= self.sent:", "        if not self.taken <= number:",
        "forged credit gives a sender room that is not there"), TEST_ACCOUNTS),
     (m("channels-control-takes-the-last-place", ACCOUNTS, "self.sent + self.taken - 1", "self.sent + self.taken",

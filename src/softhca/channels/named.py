@@ -156,6 +156,10 @@ class NamedBuffers:
             )
         )  # fmt: skip
 
+    def made(self, shared: SharedBuffer) -> bool:
+        """Whether it is one of this connection's, shared or not any more."""
+        return shared._channel is None or shared._channel._link is self._link
+
     def revoke(self, shared: SharedBuffer) -> bool:
         """With the lock held: tell the peer; False: it is revoked already."""
         if self._own.get(shared.name) is not shared:

@@ -214,8 +214,10 @@ def share(endpoint: Endpoint, shared: SharedBuffer) -> Steps[None]:
 
 
 def unshare(endpoint: Endpoint, shared: SharedBuffer) -> Steps[None]:
-    """Revoke a buffer, and wait until the peer has let go."""
+    """Revoke a buffer, and wait until the peer has let go.  ChannelAccessError: not shared here."""
     link = endpoint.link
+    if not link.named.made(shared):
+        raise ChannelAccessError(f"{shared.name!r} is another connection's")
     try:
         with link.guard:
             if not link.named.revoke(shared):
