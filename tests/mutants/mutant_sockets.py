@@ -284,6 +284,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "who waits for a long message sleeps before each of its bursts"), STREAM_RULES),
     (m("sockets-polls-on-for-ever", STREAM_PATH, "until = min(after + max(limit, _MORE_NS), last)", "until = after + max(limit, _MORE_NS)",
        "a call that finds others' work polls beyond its deadline"), STREAM_RULES),
+    (m("sockets-closed-stream-is-left-to-the-collector", "sockets/stream.py", "        self.receiver._release = _nothing  # this stream is to go without the collector\n", "",
+       "a program whose collector is off keeps the pools of all its connections"), "sockets/test_sockets_lives.py"),
     (m("sockets-nobody-hears-of-the-adapters-end", "sockets/completion_thread.py", "            each.device_ended()\n", "            pass\n",
        "who waits for descriptors waits for ever"), "sockets/test_sockets_adapter_gone.py"),
     (m("datagrams-end-with-the-adapter", "sockets/datagrams.py", "            return self._wait_alone(ended, deadline_s)\n", "            return False\n",

@@ -27,6 +27,24 @@ Pair = tuple[sockets.socket, sockets.socket]
 Connect = Callable[..., Pair]
 
 
+def test_a_closed_stream_is_gone_without_the_collector(connected: Connect) -> None:
+    """Programs that have it off would keep pools, queues and regions of all their connections."""
+    gc.disable()
+    try:
+        one, other = connected()
+        one.sendall(b"x" * 1000)
+        assert len(other.recv(1000)) == 1000
+        left = [weakref.ref(each.stream) for each in (one, other)]
+        one.close()
+        other.close()
+        end_s = time.monotonic() + limit_s(20)
+        while [each() for each in left] != [None, None]:  # the hub may be at it
+            assert time.monotonic() < end_s
+            time.sleep(0.001)
+    finally:
+        gc.enable()
+
+
 def test_who_may_change_its_memory_is_waited_for(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """No completion is seen before the sender waits for one."""
     one, _ = connected()

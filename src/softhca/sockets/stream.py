@@ -353,12 +353,14 @@ class Stream(StreamPath):
         for release in mapped:
             release()
         self._handle.on_event = None
+        self.receiver._release = _nothing  # this stream is to go without the collector
         with contextlib.suppress(*FAILED):
             self._cmid.close()
         with contextlib.suppress(*FAILED):
             self._cq.close()
         channel, self._channel = self._channel, None
         if channel is not None:
+            channel.channel.on_post = None
             channel.close()
         self.receiver.pool.close()
         self.sender.close()
@@ -376,3 +378,7 @@ class Stream(StreamPath):
         self.on_change = self.on_stall = None
         self._lock = threading.RLock()
         self.receiver.pool.abandon()
+
+
+def _nothing(position: int) -> None:
+    """What takes back memory of a stream that has gone."""

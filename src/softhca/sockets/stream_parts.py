@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import sys
+import weakref
 from collections.abc import Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -28,13 +29,13 @@ class Guard:
     __slots__ = ("_stream",)
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        self._stream = weakref.ref(stream)  # which has this one, and is to go without the collector
 
     def __enter__(self) -> None:
-        self._stream._lock.acquire()
+        self._stream()._lock.acquire()  # type: ignore[union-attr]
 
     def __exit__(self, *error: object) -> None:
-        self._stream.leave()
+        self._stream().leave()  # type: ignore[union-attr]
 
 
 class Stopped(Exception):

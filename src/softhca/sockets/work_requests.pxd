@@ -9,7 +9,6 @@ cdef class WorkRequests:
     cdef public unsigned int told
     cdef object _words
     cdef unsigned int _rkey
-    cdef dict _chains
 
     cpdef object write(self, unsigned long long number, list runs, list places, unsigned int immediate,
                        unsigned int flags=*, bint inline=*, bint early=*, unsigned long long whole=*)

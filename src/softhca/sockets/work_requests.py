@@ -9,6 +9,7 @@ checks would cost more than the rest of a small message.
 from __future__ import annotations
 
 from array import array
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import cython
@@ -60,7 +61,6 @@ class WorkRequests:
         self._queue_pair = queue_pair
         self._post, self._ring = queue_pair.post_send, queue_pair.ring
         self._address, self._rkey, self._record = address, rkey, record
-        self._chains: dict[int, ReceiveRequest] = {}
         self.told = 0
         self._words = array("Q", (0, 0))
         self._words_address = address_of(self._words)
@@ -224,18 +224,20 @@ class WorkRequests:
 
     def receive(self, count: int) -> None:
         """Have ``count`` notifications more received."""
-        chain = self._chains.get(count)
-        if chain is None:
-            if len(self._chains) > 8:
-                self._chains.clear()
-            for _ in range(count):
-                request = ReceiveRequest()
-                request.wr_id, request.sges, request.following = 0, (), chain
-                chain = request
-            if chain is None:
-                return
-            self._chains[count] = chain
-        self._queue_pair.post_receives(chain)
+        chain = _receives(count)
+        if chain is not None:
+            self._queue_pair.post_receives(chain)
+
+
+@lru_cache(maxsize=8)
+def _receives(count: int) -> ReceiveRequest | None:
+    """A chain of so many receives without memory; all streams post the same."""
+    chain: ReceiveRequest | None = None
+    for _ in range(count):
+        request = ReceiveRequest()
+        request.wr_id, request.sges, request.following = 0, (), chain
+        chain = request
+    return chain
 
 
 def _cut(runs: list[Page], places: list[Piece]) -> list[tuple[Page, int]]:

@@ -147,8 +147,8 @@ class EventChannel:
             devices = list(self._devices) if here else []
         for device in devices:
             device.wake_waiters()
-        if self.on_post is not None:
-            self.on_post()
+        if (tell := self.on_post) is not None:  # once: another thread may take it away
+            tell()
 
     def take_back(self, identifier: Identifier, notice: Notice) -> None:
         """Take back one thing that is queued of ``identifier``, if it still is."""
