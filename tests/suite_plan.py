@@ -135,6 +135,7 @@ ONCE = (
             "cli/test_cli_run_fabric.py",
             "native/test_native_programs.py",
             "queues/test_queues_layout.py",
+            "runtime/test_runtime_process_hostile.py",
             "verbs/suite/test_suite_qp.py",
         ),
     ),

@@ -25,11 +25,17 @@ ADDRESS = "127.0.0.131"
 @pytest.fixture(autouse=True)
 def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("SOFTHCA_DEVICES", raising=False)
-    before = {each.pid for each in adapter_service.running()}
+    running = adapter_service.running
+    before = {each.pid for each in running()}
+
+    def made_here() -> list[adapter_service.AdapterService]:
+        """Others of this user, whoever started them, are neither looked at nor stopped."""
+        return [each for each in running() if each.pid not in before and "tested" in each.device]
+
+    monkeypatch.setattr(adapter_service, "running", made_here)
     yield
-    for each in adapter_service.running():
-        if each.pid not in before and "tested" in each.device:
-            adapter_service.stop(each, kill=True)
+    for each in made_here():
+        adapter_service.stop(each, kill=True)
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

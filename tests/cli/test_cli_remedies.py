@@ -60,7 +60,7 @@ def test_an_address_that_is_taken_is_told_with_what_to_do(
 @pytest.mark.parametrize(("words", "remedy"), [
     (["run", "--", "./no-such-program"], "name a program of PATH"),
     (["ping", "127.0.0.1", "--port", "1"], "start the same command with --listen there"),
-    (["capture", "decode", __file__], "pcap or pcapng"),
+    (["capture", "decode", __file__], "name one that Wireshark"),
 ])  # fmt: skip
 def test_what_fails_says_what_to_do(
     words: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
