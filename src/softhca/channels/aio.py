@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from softhca.channels import connecting, steps
 from softhca.channels.errors import (
-    ChannelAccessError,
     ChannelClosed,
     ChannelEnded,
     ChannelError,
@@ -266,9 +265,7 @@ class AsyncChannel:
                 steps.remote(self._endpoint, which), timeout, f"nothing is shared as {which!r}"
             )
             return found
-        if which._channel._link is not self._link:
-            raise ChannelAccessError(f"{which.name!r} is another connection's")
-        return which.grant
+        return steps.grant_of(self._endpoint, which, AsyncRemoteBuffer)
 
     async def write(
         self, remote: AsyncRemoteBuffer | str, data: Any, offset: int = 0, timeout: float | None = None

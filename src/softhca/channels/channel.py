@@ -15,7 +15,6 @@ from softhca.channels import connecting, steps
 from softhca.channels.connecting import PAUSE_S, Address, Plan, text_of
 from softhca.channels.endpoint import Endpoint
 from softhca.channels.errors import (
-    ChannelAccessError,
     ChannelClosed,
     ChannelEnded,
     ChannelError,
@@ -24,7 +23,7 @@ from softhca.channels.errors import (
 from softhca.channels.named import Grant, RemoteBuffer, Rights, SharedBuffer
 from softhca.channels.options import ChannelOptions
 from softhca.channels.registration import bytes_of
-from softhca.verbs.base import require, sole_owner
+from softhca.verbs.base import sole_owner
 
 if TYPE_CHECKING:
     from softhca.channels.aio import AsyncChannel
@@ -182,7 +181,6 @@ class Channel:
 
     def unshare(self, shared: SharedBuffer, timeout: float | None = None) -> None:
         """As `SharedBuffer.close`."""
-        require(shared, SharedBuffer, "shared")
         limit_s = self._link.options.linger_s if timeout is None else timeout
         with contextlib.suppress(TimeoutError):  # its key is no good from here on
             self._run(steps.unshare(self._endpoint, shared), limit_s, "")
@@ -197,10 +195,7 @@ class Channel:
                 steps.remote(self._endpoint, which), timeout, f"nothing is shared as {which!r}"
             )
             return found
-        require(which, RemoteBuffer, "remote")
-        if which._channel._link is not self._link:
-            raise ChannelAccessError(f"{which.name!r} is another connection's")
-        return which.grant
+        return steps.grant_of(self._endpoint, which, RemoteBuffer)
 
     def write(
         self, remote: RemoteBuffer | str, data: Any, offset: int = 0, timeout: float | None = None

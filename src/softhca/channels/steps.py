@@ -32,6 +32,7 @@ from softhca.channels.registration import Lease, bytes_of
 from softhca.channels.wiring import RDMA_READ, RDMA_WRITE
 from softhca.driver.errors import DriverError
 from softhca.verbs import enums as e
+from softhca.verbs.base import require
 from softhca.verbs.cq import cqe_status_to_str
 from softhca.verbs.pyverbs_error import PyverbsError
 from softhca.verbs.wr import SGE, SendWR
@@ -215,6 +216,7 @@ def share(endpoint: Endpoint, shared: SharedBuffer) -> Steps[None]:
 
 def unshare(endpoint: Endpoint, shared: SharedBuffer) -> Steps[None]:
     """Revoke a buffer, and wait until the peer has let go.  ChannelAccessError: not shared here."""
+    require(shared, SharedBuffer, "shared")
     link = endpoint.link
     if not link.named.made(shared):
         raise ChannelAccessError(f"{shared.name!r} is another connection's")
@@ -225,6 +227,17 @@ def unshare(endpoint: Endpoint, shared: SharedBuffer) -> Steps[None]:
         yield lambda: shared.released or endpoint.closed or link.error is not None
     finally:
         link.named.end(shared)
+
+
+def grant_of(endpoint: Endpoint, which: Any, kind: type) -> Grant:
+    """That of ``which``, an object of ``kind`` for a buffer that the peer shares.  TypeError;
+    ChannelAccessError: it is another connection's.
+    """
+    require(which, kind, "remote")
+    if which._channel._link is not endpoint.link:
+        raise ChannelAccessError(f"{which.name!r} is another connection's")
+    grant: Grant = which.grant
+    return grant
 
 
 def remote(endpoint: Endpoint, name: str) -> Steps[Grant]:
