@@ -290,7 +290,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "who waits for descriptors waits for ever"), "sockets/test_sockets_adapter_gone.py"),
     (m("datagrams-end-with-the-adapter", "sockets/datagrams.py", "            return self._wait_alone(ended, deadline_s)\n", "            return False\n",
        "a receive without a time limit says that it has timed out"), "sockets/test_sockets_adapter_gone.py"),
-    (m("sockets-connect-before-the-word-is-there", "sockets/connecting.py", "(self.opening and made.told)", "self.opening",
+    (m("sockets-connect-before-the-word-is-there", "sockets/connecting.py", " or not self.told:\n", ":\n",
        "who accepts finds no word yet, and resets the stream"), "sockets/test_sockets_left_to_tcp.py"),
     (m("sockets-calls-wake-the-completion-thread", "sockets/completion_thread.py", "seen, pause_s = calls, min(pause_s, _LAST_S)", "seen = calls",
        "each receive wakes a thread that has nothing to do"), LIVES),

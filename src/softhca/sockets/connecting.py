@@ -237,10 +237,16 @@ class Asking:
         self.opening = True
         return made
 
+    @property
+    def told(self) -> bool:
+        """Whether the peer's adapter has the word that the answer has come, or the stream has failed."""
+        stream = self._stream  # once: another thread may end it
+        return self.opening and stream is not None and stream.told
+
     def take(self) -> Stream | None:
         """The stream, which is the caller's from here on; None: there is none, or its peer is not told."""
         made = self._stream
-        if made is None or made.error or not (self.opening and made.told):
+        if made is None or made.error or not self.told:
             return None
         self._stream = self._cmid = None  # what fails before that is given back by `end`
         return made

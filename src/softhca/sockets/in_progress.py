@@ -182,26 +182,26 @@ class InProgress:
         if stream is None:
             self._next()
             return
-        opened = partial(self._step, partial(self._opened, asking, stream))
+        opened = partial(self._step, partial(self._opened, asking))
 
         def look() -> None:
             CONNECTING.soon(opened)
             asking.hand_over()
 
-        late_opened = partial(self._step, partial(self._opened, asking, stream, late=True))
+        late_opened = partial(self._step, partial(self._opened, asking, late=True))
         CONNECTING.after(self._settings.connect_s, late_opened)
         stream.on_change = look
         stream.refresh()
 
-    def _opened(self, asking: Asking, stream: Stream, late: bool = False) -> None:
+    def _opened(self, asking: Asking, late: bool = False) -> None:
         """The peer's adapter may have taken the word that the answer has come; ``late`` as above."""
-        if asking is not self._asking or not (stream.told or late):
+        if asking is not self._asking or not (asking.told or late):
             return
-        stream.on_change = None
         self._stream = asking.take()
         if self._stream is None:
             self._next()
         else:
+            self._stream.on_change = None
             self._asking = None
             self._connect()
 
