@@ -6,6 +6,7 @@ import os
 import pytest
 
 from softhca.machine.primitives import address_of, load64, store64
+from softhca.memory import shared_directory
 from softhca.memory import shared_layout as layout
 from softhca.memory.shared_directory import Directory, Reader
 from softhca.memory.shared_path import SharedPath
@@ -273,3 +274,86 @@ def test_each_withdrawal_is_counted_and_waits_for_whom_it_concerns(sharing):
     sharing.pauses = [lambda: (waited.append("unknown"), store64(sharing.reader.address, 4))]
     sharing.directory.quiesce(peer=PEER)
     assert waited == ["unknown"]
+
+
+def test_an_entry_that_is_being_made_is_found_whole_or_not_at_all(sharing, monkeypatch):
+    found = []
+
+    def then_look(address, word):
+        store64(address, word)
+        found.append(sharing.place(key=9, va=0))
+
+    monkeypatch.setattr(shared_directory, "store64", then_look)
+    assert sharing.directory.grant_region(9, 0, 64, WRITE, 7, 1, 1024)
+    assert found == [0] * (len(found) - 1) + [BASE + 1024]
+
+
+def test_a_claim_is_that_of_its_epoch_though_the_peer_goes_on_meanwhile(sharing, monkeypatch):
+    reader = sharing.reader
+    store64(reader.address, 3)
+    store64(reader.address + layout.CLAIM, 1 << 9 | 1)
+
+    def then_go_on(address):
+        word = load64(address)
+        if address == reader.address and word == 3:  # it leaves, and comes again for something else
+            store64(reader.address, 5)
+            store64(reader.address + layout.CLAIM, 2 << 9 | 1)
+        return word
+
+    monkeypatch.setattr(shared_directory, "load64", then_go_on)
+    assert reader.claim() == (5, layout.Claim(0, 2, 1))
+    store64(reader.address, 0)
+
+
+def test_a_call_is_not_waited_for_whose_peer_has_left_or_ended(sharing):
+    def pause():
+        raise AssertionError("waits")
+
+    store64(sharing.reader.address, 4)
+    sharing.reader.end_call(3, pause)
+    store64(sharing.reader.address, 3)
+    sharing.alive = False
+    sharing.reader.end_call(3, pause)
+    store64(sharing.reader.address, 0)
+
+
+def test_a_grant_whose_withdrawal_was_struck_is_made_anew(sharing):
+    def strike():
+        raise KeyboardInterrupt
+
+    assert sharing.directory.grant_queue_pair(5, OWN, 6, WRITE, 0xFFFF, 7)
+    assert sharing.path.enter()
+    sharing.pauses = [strike]
+    with pytest.raises(KeyboardInterrupt):
+        sharing.directory.withdraw_queue_pair(5)
+    assert sharing.path.queue_pair(5, 6) == 0
+    sharing.path.leave()
+    assert sharing.directory.grant_queue_pair(5, OWN, 6, WRITE, 0xFFFF, 7)
+    assert sharing.path.queue_pair(5, 6) == 7 << 32 | 0xFFFF << 16 | WRITE
+
+
+def test_a_barrier_stands_between_a_withdrawal_and_the_look_at_who_is_inside(sharing, monkeypatch):
+    order = []
+
+    def told(name, step):
+        def call(address, *words):
+            if name != "look" or address == sharing.reader.address:
+                order.append(name)
+            return step(address, *words)
+
+        return call
+
+    monkeypatch.setattr(shared_directory, "store64", told("store", store64))
+    monkeypatch.setattr(shared_directory, "load64", told("look", load64))
+    monkeypatch.setattr(shared_directory, "atomic_add64", told("barrier", shared_directory.atomic_add64))
+    sharing.directory.withdraw_region(0x1234)
+    assert order == ["store", "store", "barrier", "look"]
+
+
+def test_the_gate_of_a_directory_that_has_ended_is_closed():
+    sharing = Shared()
+    gate = address_of(sharing.seen, writable=False) + layout.GATE
+    assert sharing.path.enter()
+    sharing.pauses = [sharing.path.leave]
+    sharing.directory.close()
+    assert (load64(gate), sharing.pauses) == (0, [])

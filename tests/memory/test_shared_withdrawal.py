@@ -368,6 +368,7 @@ def test_without_memory_for_other_pages_the_peer_is_waited_for(owner, peer, monk
     monkeypatch.setattr(peer.reader, "synchronize", lambda epoch, pause: False)
     owner.directory.withdraw_region(KEY)
     assert order == [False]
+    assert not owner.directory.holds  # what was not exchanged is not held
     owner.directory.settle()
     assert (owner.arena.allocate(1), owner.arena.held_pages) == (owner.first + PAGES, 0)
     assert owner.word() == 3
@@ -388,6 +389,48 @@ def test_memory_outside_of_the_arenas_is_taken_away_by_its_description(owner, pe
     assert load64(target + 8) == 0
     assert owner.in_call == []
     assert not place.unchanged_for(WRITE)
+
+
+def test_other_memory_outside_of_the_arenas_stays_granted(owner, peer):
+    for key, address in ((OTHER, 0x7000), (OTHER + 1, 0x9000)):
+        owner.directory.grant_region(key, 0, 64, WRITE, PD, layout.FOREIGN_ARENA, address)
+    assert peer.path.enter()
+    address = peer.path.place(OTHER, PD, 0, 64, WRITE)
+    peer.path.aim(address, 64)
+    assert peer.path.claim(address, 64)
+    owner.directory.withdraw_region(OTHER)
+    assert not peer.path.unchanged_for(WRITE)
+    peer.path.leave()
+    assert peer.path.enter()
+    assert peer.path.place(OTHER, PD, 0, 64, WRITE) == 0
+    assert peer.path.place(OTHER + 1, PD, 0, 64, WRITE) == 0x9000
+    peer.path.leave()
+
+
+def test_regions_on_pages_that_were_exchanged_leave_their_places_to_others(owner, peer):
+    first = layout.first_place(KEY)
+    same = [key for key in range(1, 1 << 22) if layout.first_place(key) == first and key != KEY]
+    ours, theirs = same[: layout.PROBES - 1], same[layout.PROBES - 1 : 2 * layout.PROBES - 1]
+    assert all(owner.grant(key, 0, 1) for key in ours)
+    assert not owner.grant(theirs[0])
+    peer.enter()
+    owner.directory.withdraw_region(KEY)
+    assert all(owner.grant(key, 4, 1) for key in theirs)
+
+
+def test_pages_are_those_of_the_region_s_place_not_of_its_address(owner, peer):
+    place = owner.first * PAGE_BYTES
+    for key, va, page in ((OTHER, 1 << 40, 2), (OTHER + 1, 2 * PAGE_BYTES, 5)):
+        owner.directory.grant_region(key, va, PAGE_BYTES, WRITE, PD, 1, place + page * PAGE_BYTES)
+    assert peer.path.enter()
+    address = peer.path.place(OTHER, PD, 1 << 40, PAGE_BYTES, WRITE)
+    assert peer.path.claim(address, PAGE_BYTES)
+    owner.directory.withdraw_region(OTHER + 1)
+    assert peer.path.unchanged_for(WRITE)
+    owner.directory.withdraw_region(OTHER)
+    assert not peer.path.unchanged_for(WRITE)
+    store64(address, 9)
+    assert owner.word(2) == 0
 
 
 @pytest.mark.parametrize("claim", [
