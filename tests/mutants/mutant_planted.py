@@ -13,6 +13,14 @@ CHANNEL_STEPS = "channels/steps.py"
 PROCESS = "runtime/process.py"
 WAKE_EVENT = "runtime/wake_event.py"
 DIRECTORY = "memory/shared_directory.py"
+SENDING = "sockets/stream_sending.py"
+RECEIVING = "sockets/stream_receiving.py"
+PROTOCOL = "sockets/protocol.py"
+LISTENING = "sockets/listening.py"
+SENDING_RULES = "sockets/test_sockets_sending_rules.py"
+LISTENING_RULES = "sockets/test_sockets_listening_rules.py"
+STREAM = "sockets/test_sockets_stream.py"
+OFFERS = "sockets/test_sockets_memory_management.py"
 OF_DIRECTORY = "memory/test_shared_directory.py"
 OF_WITHDRAWAL = "memory/test_shared_withdrawal.py"
 
@@ -47,4 +55,42 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "pages that were never exchanged are settled, and those that another peer holds given out"), OF_WITHDRAWAL),
     (m("directory-pages-by-address", DIRECTORY, "    _, length, _, arena, place = words\n", "    place, length, _, arena, _ = words\n",
        "the claim on a region is not revoked whose address is not its place"), OF_WITHDRAWAL),
+    (m("sending-request-stays", SENDING, "if behind.take_event_request() or presses or not written:", "if presses or not written or behind.take_event_request():",
+       "a peer that has got its event gets another one with the next message"), SENDING_RULES),
+    (m("sending-copies-overtake", SENDING, "            length = min(length, self.staging.room())\n        length = min(length, self._chunk, state.peers.length >> 1)\n", "            length = min(length, self.staging.length)\n        length = min(length, self._chunk, state.peers.length >> 1)\n",
+       "a copy is overwritten that is under way"), SENDING_RULES),
+    (m("sending-copies-overtake-in-memory", SENDING, "            length = min(length, self.staging.room())\n        length = min(length, self._chunk, state.peers.length >> 1, _IN", "            length = min(length, self.staging.length)\n        length = min(length, self._chunk, state.peers.length >> 1, _IN",
+       "a copy is overwritten that is being written to the peer"), SENDING_RULES),
+    (m("sending-tries-long", SENDING, "            self._misses = _MISSES - 1", "            self._misses = 0",
+       "every 256 messages a program waits four times in vain"), SENDING_RULES),
+    (m("sending-changing-memory", SENDING, "length > limit and self._lkey != 0 and (frozen or blocking)", "length > limit and self._lkey != 0",
+       "what a program changes behind a non-blocking send is sent changed"), SENDING_RULES),
+    (m("receiving-look-maps", RECEIVING, "and self._mapping and not peek and", "and self._mapping and",
+       "a look at data takes them"), STREAM),
+    (m("receiving-maps-all", RECEIVING, "size = min(size, (self.pool.length // 2 - own.held) & ~OFFSET_MASK)", "size = min(size, self.pool.length & ~OFFSET_MASK)",
+       "a buffer has the whole pool, and the sender no room"), STREAM),
+    (m("offer-of-any-size", PROTOCOL, " or pool_bytes & (pool_bytes - 1):", ":",
+       "places in a peer's pool are not where that one looks"), OFFERS),
+    (m("offer-with-any-flags", PROTOCOL, "if magic != MAGIC or version != VERSION or flags & ~_ALONE:", "if magic != MAGIC or version != VERSION:",
+       "what a later version would say is not understood"), OFFERS),
+    (m("listening-stranger-is-here", LISTENING, "not (is_here(of_gid(path.gid).host) and is_here(of_gid(host).host))", "not is_here(of_gid(host).host)",
+       "another host takes the stream of a connection within this one"), LISTENING_RULES),
+    (m("listening-unanswered-is-claimed", LISTENING, "                served.take_back(*key)\n", "                pass\n",
+       "a connection is given a stream whose peer has none"), LISTENING_RULES),
+    (m("listening-given-up-stays-open", LISTENING, "        for each in given_up:\n            each.refuse()\n", "",
+       "streams that nobody claims keep their memory"), LISTENING_RULES),
+    (m("listening-accepts-what-is-not-used", LISTENING, "        if stream.opened:\n            return stream\n        stream.refuse()\n        return None", "        return stream",
+       "a server waits at a stream whose client speaks by TCP"), "sockets/test_sockets_scarce.py"),
+    (m("listening-goes-on-in-two-processes", LISTENING, "            before_fork.append(self.close)\n", "            pass\n",
+       "a forked child accepts connections whose streams are its parent's"), LISTENING_RULES),
+    (m("listening-close-wakes-nobody", "sockets/cm_listening.py", "            self._news.notify_all()\n            for sign", "            for sign",
+       "who waits for connections waits on when the socket is closed"), LISTENING_RULES),
+    (m("requests-wait-behind-a-failure", "sockets/requests.py", "                    self._posted()  # others' requests wait behind this one\n", "                    pass\n",
+       "who asks behind one for whom memory ran out is not answered"), LISTENING_RULES),
+    (m("requests-close-of-another", "sockets/requests.py", "            if _listeners.get((self.space, self._port)) is self:\n", "            if (self.space, self._port) in _listeners:\n",
+       "the end of an old listener makes the new one unknown"), LISTENING_RULES),
+    (m("pageable-address-of-nothing", "verbs/pageable.py", "self._address = memory.buf if iova is None else iova", "self._address = memory.buf if not iova else iova",
+       "a region that begins at address 0 says that it begins elsewhere"), "verbs/suite/test_suite_pageable.py"),
+    (m("close-wakes-nobody", "verbs/base.py", "        _closing.threads.pop(id(resource), None)\n        _closing.news.notify_all()", "        _closing.threads.pop(id(resource), None)",
+       "of two threads that close one object the second one never comes back"), "verbs/test_verbs_ownership.py"),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from softhca.sockets.stream_sending import (
     PRESSING,
     RESERVED,
     SIGNAL_EACH,
+    TRY_EACH,
     Sender,
 )
 from softhca.sockets.stream_state import StreamState
@@ -43,6 +44,12 @@ class Requests(WorkRequests):
         inline: bool,
     ) -> None:  # fmt: skip
         self.flags.append(flags)
+
+    def write(
+        self, number: int, runs: Any, places: Any, immediate: int, flags: int, inline: bool = False,
+        taken: bool = False, whole: int = 0,
+    ) -> None:  # fmt: skip
+        self.noted.append(("direct", taken))
 
     def write_in_memory(
         self, number: int, address: int, length: int, lkey: int, places: Any, immediate: int, inline: bool
@@ -301,3 +308,78 @@ def test_a_request_for_an_event_gives_no_further_immediates(telling: Sender) -> 
         telling.next()
         telling.request_event(received)
     assert telling.full
+
+
+@pytest.fixture
+def copies(sender: Sender) -> array[int]:
+    """The memory that ``sender`` copies into, and as much behind it."""
+    memory = array("Q", bytes(2 * sender.staging.length))
+    sender.staging._address = address_of(memory)
+    return memory
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_copies_leave_those_alone_that_are_under_way(
+    sender: Sender, copies: array[int], in_memory: bool
+) -> None:
+    if in_memory:
+        sender.tell_in_memory()
+        sender.retire(sender.number)
+    first = sender.number + 1
+    posted = [sender.post(memoryview(bytes([value]) * 40_000), False, False) for value in (1, 2, 3)]
+    assert posted == [(40_000, False), (65_536 - 40_000, False), (0, False)]
+    assert copies.tobytes() == b"\1" * 40_000 + b"\2" * 25_536 + bytes(65_536)
+    sender.retire(first)
+    assert sender.post(memoryview(bytes([4]) * 40_001), False, False) == (40_000, False)
+    assert copies.tobytes() == b"\4" * 40_000 + b"\2" * 25_536 + bytes(65_536)
+
+
+def test_what_may_change_is_copied_where_nobody_waits(sender: Sender, copies: array[int]) -> None:
+    requests: Any = sender.requests
+    assert sender.prompt
+    assert post(sender, 20_000, False, False) == (20_000, False)
+    assert requests.noted == []
+    assert post(sender, 20_000, False, True) == (20_000, True)
+    assert post(sender, 20_000, True, False) == (20_000, True)
+    assert requests.noted == [("direct", True), ("direct", False)]
+
+
+def test_memory_that_was_not_taken_at_once_is_tried_again_once_in_a_while(
+    sender: Sender, copies: array[int]
+) -> None:
+    for _ in range(MISSES):
+        sender.judge(False)
+    direct, sent = [], 0
+    for number in range(1, 2 * TRY_EACH + 1):
+        sender._state.peers.credited(sent, number - 1)  # the peer has read them
+        length, was_direct = post(sender, 20_000, False, True)
+        assert length
+        sent += length
+        sender.retire(sender.number)
+        if was_direct:
+            direct.append(number)
+            sender.judge(False)
+            assert not sender.prompt  # one that fails is enough
+    assert direct == [TRY_EACH, 2 * TRY_EACH]
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_request_for_an_event_is_met_once_whatever_else_gives_one(
+    telling: Sender, behind: BehindPool, words: array[int], written: bool
+) -> None:
+    requests: Any = telling.requests
+    if written:
+        for _ in range(PRESSING - 1):
+            post(telling)
+            telling.retire(telling.number)
+    words[EVENT_REQUEST >> 3] = 1
+    post(telling)
+    if written:
+        telling.retire(telling.number)
+    telling.confirm(behind)
+    assert (requests.said, words[EVENT_REQUEST >> 3]) == ([EVENT], 0)
+    telling.retire(telling.number)
+    post(telling)
+    telling.retire(telling.number)
+    telling.confirm(behind)
+    assert requests.said == [EVENT]

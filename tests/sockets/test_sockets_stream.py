@@ -179,6 +179,21 @@ def test_pages_are_mapped_and_not_copied(connected: Connect) -> None:
         assert stream.receiver.copied_bytes == 10_000
 
 
+def test_a_look_maps_nothing_and_half_the_pool_is_never_the_buffer_s(connected: Connect) -> None:
+    one, other = connected(pool_bytes=1 << 17)
+    stream, data = other.stream, pattern(1 << 17)[: 1 << 17]
+    assert stream is not None
+    with sockets.PageBuffer(1 << 17) as buffer:
+        one.sendall(data)
+        assert other.recv_into(buffer, flags=kernel.MSG_PEEK) == len(data)
+        assert (buffer[:], stream.receiver.mapped_bytes, stream.held_bytes) == (data, 0, 0)
+        assert other.recv_into(buffer) == 1 << 16
+        assert (stream.receiver.mapped_bytes, stream.held_bytes) == (1 << 16, 1 << 16)
+        assert other.recv_into(memoryview(buffer)[1 << 16 :]) == 1 << 16
+        assert buffer[:] == data
+        assert stream.receiver.mapped_bytes == 1 << 16
+
+
 def test_pages_that_cannot_be_given_back_stay_mapped_and_keep_their_room(
     connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

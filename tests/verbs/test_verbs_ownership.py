@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -298,6 +299,37 @@ base.close_deferred()
 gc.collect()
 base.close_deferred()
 """
+
+
+def test_who_closes_what_another_thread_is_closing_goes_on_when_it_is_closed(
+    context: Context, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, order = threading.Event(), []
+
+    class Told(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.set()  # the lock is free once it waits
+            return super().wait(timeout)
+
+    def second() -> None:
+        pd.close()
+        order.append("second")
+
+    def destroy() -> None:
+        thread.start()
+        assert waits.wait(limit_s(20))
+        destroyed()
+        order.append("first")
+
+    monkeypatch.setattr(base._closing, "news", Told())
+    pd = PD(context)
+    destroyed = pd._destroy
+    monkeypatch.setattr(PD, "_destroy", lambda _: destroy())
+    thread = threading.Thread(target=second, daemon=True)
+    pd.close()
+    thread.join(limit_s(20))
+    assert order == ["first", "second"]
+    assert [call[0] for call in driver.calls].count("dealloc_pd") == 1
 
 
 def test_a_device_that_is_dropped_with_all_that_is_on_it_is_closed() -> None:

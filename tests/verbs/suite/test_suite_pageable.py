@@ -192,6 +192,15 @@ def test_without_a_pager_pages_come_when_they_are_served(verbs_pair) -> None:
     shared.memory.close()
 
 
+@pytest.mark.parametrize("iova", [0, 1 << 40])
+def test_the_first_byte_has_the_address_that_is_asked_for(shared, iova: int) -> None:
+    shared.mr = PageableMR(shared.server.pd, shared.memory, ALL_ACCESS, iova)
+    assert shared.mr.buf == iova
+    shared.post()
+    assert shared.status() == e.IBV_WC_SUCCESS
+    assert shared.memory.read(LENGTH, 0) == pattern(LENGTH)
+
+
 def test_misuse_is_refused(shared) -> None:
     with refused(errno.EINVAL):
         PageableMemory(0)
