@@ -67,6 +67,8 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "what a program changes behind a non-blocking send is sent changed"), SENDING_RULES),
     (m("receiving-look-maps", RECEIVING, "and self._mapping and not peek and", "and self._mapping and",
        "a look at data takes them"), STREAM),
+    (m("buffer-left-stays-mapped", "sockets/memory_processing.py", "    def __exit__(self, *_: object) -> None:\n", "    def left(self, *_: object) -> None:\n",
+       "a socket whose buffer was left before ends the program"), STREAM),
     (m("receiving-maps-all", RECEIVING, "size = min(size, (self.pool.length // 2 - own.held) & ~OFFSET_MASK)", "size = min(size, self.pool.length & ~OFFSET_MASK)",
        "a buffer has the whole pool, and the sender no room"), STREAM),
     (m("offer-of-any-size", PROTOCOL, " or pool_bytes & (pool_bytes - 1):", ":",

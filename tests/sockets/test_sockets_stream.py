@@ -194,6 +194,22 @@ def test_a_look_maps_nothing_and_half_the_pool_is_never_the_buffer_s(connected: 
         assert stream.receiver.mapped_bytes == 1 << 16
 
 
+def test_a_buffer_that_is_left_gives_its_pages_back(connected: Connect) -> None:
+    """What stayed mapped was looked for at the end of the socket, where nothing was any more."""
+    one, other = connected(pool_bytes=1 << 17)
+    assert other.stream is not None
+    one.sendall(pattern(32768)[:32768])
+    with sockets.PageBuffer(32768) as buffer:
+        assert other.recv_into(buffer) == 32768
+        assert other.stream.held_bytes == 32768
+        with memoryview(buffer), pytest.raises(BufferError):
+            buffer.__exit__(None, None, None)
+        assert (other.stream.held_bytes, buffer.closed) == (0, False)
+        one.sendall(pattern(32768)[:32768])
+        assert other.recv_into(buffer) == 32768
+    assert (other.stream.held_bytes, buffer.closed) == (0, True)
+
+
 def test_pages_that_cannot_be_given_back_stay_mapped_and_keep_their_room(
     connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

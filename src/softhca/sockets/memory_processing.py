@@ -285,6 +285,10 @@ class PageBuffer(mmap.mmap):
         self.release()
         super().close()
 
+    def __exit__(self, *_: object) -> None:
+        """`close`, which ``mmap``'s own does not call."""
+        self.close()
+
 
 class Page(NamedTuple):
     """A run of an application's bytes that one work request can name."""
