@@ -12,8 +12,14 @@ from softhca.fabric.switching.congestion import RateControl, TableControl
 from softhca.fabric.switching.end_node import DELIVER
 from softhca.fabric.switching.events import PS_PER_US
 from softhca.fabric.switching.fabric import SwitchedFabric
-from softhca.fabric.switching.packet import MANAGEMENT_VL, Packet
-from softhca.fabric.switching.port import PortSettings
+from softhca.fabric.switching.packet import MANAGEMENT_VL, FlowControl, Packet
+from softhca.fabric.switching.port import (
+    BLOCKED,
+    CREDITS,
+    MANAGEMENT_BLOCKS,
+    STALL_FACTOR,
+    PortSettings,
+)
 from softhca.fabric.topology import End, Link, LinkSpeed, LinkWidth, NodeKind, Topology, make_node
 from softhca.transport.congestion import DcqcnSettings
 
@@ -526,3 +532,141 @@ def test_a_packet_whose_port_or_lane_had_no_credits_is_not_marked(waited, blocke
     port._send_now(packet, 0, 10)
     assert packet.fecn is not (waited or blocked)
     assert port.counters.marked == int(packet.fecn)
+
+
+def test_copies_for_a_group_are_what_their_packet_is():
+    run = Run(star(4), multicast={0: {0xC000: [1, 2, 3, 4]}})
+    run.fabric.switches[0].pkeys[4] = frozenset({0x1234})
+    packet = Packet(1, 0xC000, 2048, pkey=0x9234, message=7)
+    packet.fecn = True  # it has met congestion on its way
+    run.fabric.send(1, packet)
+    arrived = run.finish()
+    assert sorted((node, each.pkey, each.fecn, each.message) for node, each, _ in arrived) == [
+        (node, 0x9234, True, 7) for node in (2, 3, 4)
+    ]  # fmt: skip
+
+
+class Told:
+    """Congestion control that counts what it is told."""
+
+    def __init__(self):
+        self.times = 0
+
+    def notified(self, now_ps):
+        self.times += 1
+
+    def pause_ps(self, length_bytes, transmission_ps, now_ps):
+        return 0
+
+
+def test_a_notification_is_for_the_flow_to_who_sends_it():
+    made = []
+    run = Run(star(3), congestion=lambda: made.append(Told()) or made[-1])
+    for target in (2, 3):
+        run.send(1, target)
+    run.finish()
+    for source in (3, 3, 2, 1):  # there is no flow to LID 1
+        run.fabric.ends[1].fire(DELIVER, Packet(source, 1, 42, becn=True), 0)
+    assert [each.times for each in made] == [1, 2]
+
+
+LIFE_PS = 1000
+
+
+def held_port(packets, stall_count=2):
+    """A switch's port that is busy for ever, and so many packets behind that."""
+    run = Run(star(2), replace(PLAIN, head_of_queue_ps=LIFE_PS, stall_count=stall_count))
+    port = run.fabric.switches[0].ports[2]
+    port._busy_until_ps = 1 << 60
+    for _ in range(packets):
+        port.send(Packet(1, 2, 64), 0)
+    return run, port
+
+
+def expire(port, since_ps):
+    """The lane was blocked since then, for the life of a packet at the head."""
+    port._blocked_since_ps = [since_ps, *port._blocked_since_ps[1:]]
+    port.fire(BLOCKED, (0, since_ps), since_ps + LIFE_PS)
+
+
+def test_a_packet_has_its_own_time_at_the_head():
+    _, port = held_port(2)
+    port._blocked_since_ps = [50, *port._blocked_since_ps[1:]]
+    port.fire(BLOCKED, (0, 10), 10 + LIFE_PS)  # that of one that has left
+    assert port.counters.reasons == {}
+    port.fire(BLOCKED, (0, 50), 50 + LIFE_PS)
+    assert port.counters.reasons == {"head of queue": 1}
+    assert port.queued_blocks(0) == 1
+
+
+def test_a_lane_stalls_when_so_many_in_a_row_were_discarded():
+    run, port = held_port(6)
+    expire(port, 10)
+    busy_ps, port._busy_until_ps = port._busy_until_ps, 0
+    port._send_now(port.queues[0].head(20), 0, 20)  # one has left in between
+    port._busy_until_ps = busy_ps
+    expire(port, 30)
+    assert port.counters.reasons == {"head of queue": 2}
+    expire(port, 40)
+    assert port.counters.reasons == {"head of queue": 3, "lane stalled": 2}
+    over_ps = 40 + LIFE_PS + STALL_FACTOR * LIFE_PS
+    for now_ps, discarded in ((over_ps - 1, 3), (over_ps, 3)):
+        run.fabric.events.run(now_ps)
+        port.send(Packet(1, 2, 64), 0)
+        assert port.counters.reasons["lane stalled"] == discarded
+    assert port.queued_blocks(0) == 1
+
+
+def test_credits_of_before_a_link_failed_mean_nothing():
+    run = Run(star(2))
+    port = run.fabric.switches[0].ports[2]
+    run.fabric.fail(1)
+    run.fabric.restore(1)
+    before = port.credits.limit[0]
+    for epoch, limit in ((port.peer._epoch - 1, before), (port.peer._epoch, before - 1)):
+        port.fire(CREDITS, FlowControl(0, 0, before - 1, epoch), 0)
+        assert port.credits.limit[0] == limit
+
+
+def test_a_port_waits_only_while_it_sends_nothing_at_all():
+    run = Run(star(2), replace(PLAIN, lanes=2))
+    port = run.fabric.switches[0].ports[2]
+    port._wait_for_credits(0b10, True, 10)  # another lane has credits
+    port._end_waiting(30)
+    assert port.counters.waited_ps == 0
+    port._wait_for_credits(0b11, False, 40)
+    port._wait_for_credits(0b11, False, 50)
+    port._end_waiting(60)
+    assert port.counters.waited_ps == 20
+
+
+def test_management_packets_that_nobody_takes_have_an_end():
+    _, port = held_port(0)
+    for _ in range(MANAGEMENT_BLOCKS + 2):
+        port.send(Packet(1, 2, 64, vl=MANAGEMENT_VL), 0)
+    assert port.queued_blocks(MANAGEMENT_VL) == MANAGEMENT_BLOCKS
+    assert port.counters.reasons == {"VL 15 full": 2}
+
+
+def test_what_is_told_of_a_link_comes_behind_what_is_on_it():
+    run = Run(star(2))
+    port = run.fabric.switches[0].ports[2]
+    for busy_ps, now_ps in ((0, 1_000), (50_000, 1_000)):
+        port._busy_until_ps = busy_ps
+        port._flow_control(0, now_ps)
+        told_ps = run.fabric.events.next_ps()
+        assert told_ps == max(busy_ps, now_ps) + PLAIN.propagation_ps + port.transmission_ps(8)
+        run.fabric.events.run(told_ps)
+
+
+def test_a_link_that_is_down_waits_for_no_credits():
+    run = Run(star(2))
+    port = run.fabric.switches[0].ports[2]
+    port._wait_for_credits(1, False, 0)
+    run.fabric.events.run(20)
+    run.fabric.fail(1)
+    run.fabric.events.run(PS_PER_US)
+    run.fabric.restore(1)
+    run.send(1, 2)
+    run.finish()
+    assert port.counters.waited_ps == 20

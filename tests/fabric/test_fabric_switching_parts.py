@@ -260,6 +260,13 @@ def test_without_a_limit_the_high_table_always_goes_first_and_vl_15_before_it():
     assert shares(arbiter, (0,), 3) == {0: 3}
 
 
+def test_no_limit_is_none_however_much_is_sent():
+    arbiter = Arbiter(high=[(0, 1)], low=[(1, 1)], high_limit=255)
+    for _ in range(255 + 10):
+        assert arbiter.choose(0b11) == 0
+        arbiter.sent(0, 4096)
+
+
 def test_where_the_low_table_has_nothing_the_high_one_begins_its_limit_anew():
     arbiter = Arbiter(high=((1, 255),), low=((0, 1),), high_limit=1)
     for _ in range(4):  # 4 KiB: the limit
