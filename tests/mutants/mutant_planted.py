@@ -24,6 +24,7 @@ OFFERS = "sockets/test_sockets_memory_management.py"
 SWITCHING = "fabric/test_fabric_switching.py"
 SWITCHING_PARTS = "fabric/test_fabric_switching_parts.py"
 WRITES = "fabric/test_fabric_manager_writes.py"
+CLI_CONTROL = "cli/test_cli_control.py"
 VERDICTS = "fabric/test_fabric_manager_verdicts.py"
 OF_DIRECTORY = "memory/test_shared_directory.py"
 OF_WITHDRAWAL = "memory/test_shared_withdrawal.py"
@@ -167,4 +168,16 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "keys stay in a port that has fewer now"), WRITES),
     (m("manager-port-of-an-adapter", "fabric/manager/configuration.py", "modifier = port << 16 | block if node.is_switch else block", "modifier = port << 16 | block",
        "an adapter is asked for a block of keys that has its port's number in it"), WRITES),
+    (m("cli-control-no-end", "cli/control.py", "                if not part:\n                    raise CommandError(\"the peer closed", "                if part is None:\n                    raise CommandError(\"the peer closed",
+       "an end whose peer has gone reads for ever"), CLI_CONTROL),
+    (m("cli-control-reads-too-much", "cli/control.py", "part = self._socket.recv(length_bytes - len(received))", "part = self._socket.recv(length_bytes)",
+       "what comes behind a message is lost"), CLI_CONTROL),
+    (m("cli-control-ipv4-alone", "cli/control.py", "family = socket.AF_INET6 if \":\" in address else socket.AF_INET", "family = socket.AF_INET",
+       "nobody listens at an IPv6 address"), CLI_CONTROL),
+    (m("cli-control-milliseconds", "cli/control.py", "poll.poll(None if timeout_s is None else timeout_s * 1000)", "poll.poll(timeout_s)",
+       "an end waits a thousandth of what it says"), CLI_CONTROL),
+    (m("cli-control-parts-at-once", "cli/control.py", "        self.readable(timeout_s)\n", "        pass\n",
+       "who ends first leaves what is sent again without an answer"), CLI_CONTROL),
+    (m("cli-control-listens-on", "cli/control.py", "    with listener:\n        connection, _ = listener.accept()\n", "    connection, _ = listener.accept()\n",
+       "a second client is connected to nobody"), CLI_CONTROL),
 )  # fmt: skip
