@@ -18,6 +18,7 @@ from softhca.fabric.switching.port import (
     CREDITS,
     MANAGEMENT_BLOCKS,
     STALL_FACTOR,
+    TRANSMIT,
     PortSettings,
 )
 from softhca.fabric.topology import End, Link, LinkSpeed, LinkWidth, NodeKind, Topology, make_node
@@ -628,16 +629,15 @@ def test_credits_of_before_a_link_failed_mean_nothing():
         assert port.credits.limit[0] == limit
 
 
-def test_a_port_waits_only_while_it_sends_nothing_at_all():
-    run = Run(star(2), replace(PLAIN, lanes=2))
+def test_a_lane_that_waits_for_credits_leaves_the_others_what_they_are():
+    run = Run(star(2), replace(PLAIN, lanes=2, mark_blocks=0))
     port = run.fabric.switches[0].ports[2]
-    port._wait_for_credits(0b10, True, 10)  # another lane has credits
-    port._end_waiting(30)
-    assert port.counters.waited_ps == 0
-    port._wait_for_credits(0b11, False, 40)
-    port._wait_for_credits(0b11, False, 50)
-    port._end_waiting(60)
-    assert port.counters.waited_ps == 20
+    port.credits.hear(1, port.credits.sent[1])
+    port._busy_until_ps = 100
+    for vl in (1, 0, 0):
+        port.send(Packet(1, 2, 64, vl=vl), 0)
+    port.fire(TRANSMIT, None, 100)
+    assert port.counters.marked == 1  # the congestion of lane 0 is here
 
 
 def test_management_packets_that_nobody_takes_have_an_end():
@@ -651,9 +651,12 @@ def test_management_packets_that_nobody_takes_have_an_end():
 def test_what_is_told_of_a_link_comes_behind_what_is_on_it():
     run = Run(star(2))
     port = run.fabric.switches[0].ports[2]
-    for busy_ps, now_ps in ((0, 1_000), (50_000, 1_000)):
+    for busy_ps in (0, 50_000):
+        run.fabric.events.run(busy_ps // 2)
+        now_ps = run.fabric.events.now_ps
         port._busy_until_ps = busy_ps
-        port._flow_control(0, now_ps)
+        assert port.receiver.take(0, 4)
+        port.freed(0, 4)
         told_ps = run.fabric.events.next_ps()
         assert told_ps == max(busy_ps, now_ps) + PLAIN.propagation_ps + port.transmission_ps(8)
         run.fabric.events.run(told_ps)
@@ -662,11 +665,12 @@ def test_what_is_told_of_a_link_comes_behind_what_is_on_it():
 def test_a_link_that_is_down_waits_for_no_credits():
     run = Run(star(2))
     port = run.fabric.switches[0].ports[2]
-    port._wait_for_credits(1, False, 0)
+    port.credits.hear(0, port.credits.sent[0])
+    port.send(Packet(1, 2, 64), 0)
     run.fabric.events.run(20)
     run.fabric.fail(1)
     run.fabric.events.run(PS_PER_US)
     run.fabric.restore(1)
     run.send(1, 2)
-    run.finish()
+    assert len(run.finish()) == 1
     assert port.counters.waited_ps == 20

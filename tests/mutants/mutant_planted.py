@@ -141,7 +141,7 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
     (m("manager-group-hides-a-change", "fabric/manager/manager.py", "fabric.routes.lids.top, top, clear=False))", "fabric.routes.lids.top, top))",
        "a port's change that no trap told of is cleared and never looked at"), VERDICTS),
     (m("switching-waits-while-others-send", "fabric/switching/port.py", "if self._waiting_since_ps == _NEVER and not others:", "if self._waiting_since_ps == _NEVER:",
-       "PortXmitWait counts at a port that is busy"), SWITCHING),
+       "where one lane waits for credits the congestion of the others is not told"), SWITCHING),
     (m("switching-lane-15-takes-one-more", "fabric/switching/port.py", "if vl == _VL15 and queue.blocks >= MANAGEMENT_BLOCKS:", "if vl == _VL15 and queue.blocks > MANAGEMENT_BLOCKS:",
        "what waits on lane 15 has another bound than it says"), SWITCHING),
     (m("switching-counts-overtake", "fabric/switching/port.py", "            time_ps += self._busy_until_ps - now_ps\n", "            pass\n",
