@@ -21,6 +21,7 @@ from softhca.management.ip_service import TCP, UDP, IpHeader, service_id
 from softhca.queues.states import ERR, RTR, RTS
 
 HERE, THERE, ELSEWHERE = (bytes(10) + b"\xff\xff" + bytes((10, 0, 0, n)) for n in (1, 2, 3))
+LOCALHOST = bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 1))
 PORT = 7471
 LIMITS = {"phys_port_cnt": 1, "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 16}
 
@@ -61,7 +62,12 @@ def device(monkeypatch):
 @pytest.fixture
 def make(device):
     """Makes identifiers of one process."""
-    local = LocalDevices(lambda: ["told0"], lambda name: device)
+
+    def opened(name):
+        device.alive = True
+        return device
+
+    local = LocalDevices(lambda: ["told0"], opened)
     numbers, channel = PortNumbers(seed=1), EventChannel()
     return lambda space=TCP: Identifier(channel, space, local, numbers)
 
@@ -84,6 +90,24 @@ def request(number=7, header=None, kind=cm.CM_REQUEST, **peer):
 
 def answer(kind, number, **changes):
     return replace(request(number), kind=kind, listener=0, **changes)
+
+
+def test_localhost_is_all_addresses_where_no_device_is_at_one_of_loopback(make, device):
+    """As with the kernel; its port number is that of all addresses then."""
+    owner = listener(make, address=LOCALHOST)
+    assert owner.source == of_gid(LOCALHOST, PORT)
+    device.channel.queue_event(request())
+    assert owner.channel.next_event(0).identifier.source == of_gid(HERE, PORT)
+    beside = make()
+    users = beside.devices.adapters.users(device)
+    with pytest.raises(DriverError) as refused:
+        beside.bind(of_gid(HERE, PORT))
+    assert refused.value.errno == errno.EADDRINUSE
+    assert beside.devices.adapters.users(device) == users
+    beside.bind(of_gid(LOCALHOST))
+    beside.resolve_address(of_gid(LOCALHOST, PORT))
+    assert beside.source == of_gid(HERE, beside.source.port)
+    assert beside.destination == of_gid(HERE, PORT)
 
 
 def test_a_request_makes_an_identifier(make, device):

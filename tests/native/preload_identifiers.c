@@ -195,6 +195,12 @@ static void binding(void)
     CHECK(!cm_listen(any, 1) && any->listens);
     spare = new_one(one, SPACE_TCP), spare->reuse = 1;
     CHECK(bind_it(spare, "10.0.0.1", 6) == EADDRINUSE); /* which listens */
+    /* no device is at an address of loopback: all addresses */
+    CHECK(bind_it(spare, "127.0.0.1", 6) == EADDRINUSE && !spare->bound && !bind_it(spare, "127.0.0.1", 7));
+    CHECK(!spare->place && spare->source.gid[12] == 127 && spare->source.port == 7);
+    first = new_one(one, SPACE_TCP);
+    CHECK(bind_it(first, "10.0.0.2", 7) == EADDRINUSE && !first->place && !bind_it(first, "::1", 7));
+    CHECK(bind_it(new_one(one, SPACE_TCP), "127.0.0.2", 8) == EADDRNOTAVAIL);
 }
 
 static void listening(void)
@@ -235,6 +241,11 @@ static void listening(void)
     CHECK(cm_listener(&ports[0], &entry, &header) == six);
     identifier_free(six);
     CHECK(ends == 2 && ended[0] + ended[1] == 203);
+    first = new_one(one, SPACE_TCP); /* localhost: requests to all addresses */
+    listened = 0, ends = 0;
+    CHECK(!bind_it(first, "127.0.0.1", 5) && !cm_listen(first, 1) && first->listening_count == 2);
+    CHECK(cm_listener(&ports[0], &entry, &header) == first);
+    identifier_free(first);
     /* one that is refused by its second port has none, and may try again */
     CHECK(!bind_it(second, "0.0.0.0", 8));
     listened = 0, ends = 0, refuses = 1;

@@ -27,7 +27,7 @@ from machine_speed import limit_s
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "rping.py")
 PINGS = re.compile(r"ping data: rdma-ping-\d")
-IPV6 = "fd00:77::1"
+IPV4, IPV6 = "198.51.100.77", "fd00:77::1"
 RSPRELOAD = Path("/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so.1")
 
 
@@ -272,7 +272,7 @@ def elsewhere(libibverbs):
     words = [
         ("ip", "netns", "add", name), (*inside, "link", "set", "lo", "up"),
         (*inside, "link", "add", "one", "type", "veth", "peer", "name", "two"),
-        (*inside, "link", "set", "two", "up"), (*inside, "address", "add", "127.0.0.77/32", "dev", "one"),
+        (*inside, "link", "set", "two", "up"), (*inside, "address", "add", f"{IPV4}/32", "dev", "one"),
         (*inside, "address", "add", f"{IPV6}/128", "dev", "one", "nodad"),
         (*inside, "link", "set", "one", "up"),
     ]  # fmt: skip
@@ -280,7 +280,7 @@ def elsewhere(libibverbs):
         for each in words:
             if subprocess.run(each, capture_output=True).returncode:
                 pytest.skip(f"no network namespace with an interface: {' '.join(each)}")
-        found = World(libibverbs, "127.0.0.77", prefix=("ip", "netns", "exec", name))
+        found = World(libibverbs, IPV4, prefix=("ip", "netns", "exec", name))
         yield found
         found.close()
     finally:
@@ -317,7 +317,7 @@ def fabric_ping(world, kind, folder):
     try:
         start("server")
         await_listener(47592, programs[0])
-        start("client", "127.0.0.77")
+        start("client", IPV4)
         ends = [os.pidfd_open(each.pid) for each in programs]
         assert select.select(ends, [], [], LIMIT_S)[0], "neither of them has ended"
         for each, end in zip(programs, ends, strict=True):

@@ -178,18 +178,29 @@ class Identifier:
     def _bind(self, address: SocketAddress) -> None:
         if address.is_multicast:
             raise DriverError(errno.EADDRNOTAVAIL, f"src_addr: {address.host} is a group's address")
-        binding = self._port_numbers.bind(self.space, address, self.reuse)
+        found = self._at(address)
+        own = any_address(address) if found is None else found.address
         try:
-            if not address.is_any:
-                self._use(self.devices.at(address))
+            self._binding = self._port_numbers.bind(self.space, own.with_port(address.port), self.reuse)
         except DriverError:
-            self._port_numbers.release(binding)
+            if found is not None:
+                self.devices.release(found.device)
             raise
-        self._binding = binding
-        if self.local is None:
-            self.source = binding.address
-        else:
-            self.source = self.local.address.with_port(binding.port)
+        self.source = (address if found is None else found.address).with_port(self._binding.port)
+        if found is not None:
+            self._use(found)
+
+    def _at(self, address: SocketAddress) -> LocalPort | None:
+        """The port to be bound to; None for all: localhost is all addresses where no device is at one of
+        loopback, as with the kernel."""
+        if address.is_any:
+            return None
+        try:
+            return self.devices.at(address)
+        except DriverError as error:
+            if error.errno != errno.EADDRNOTAVAIL or not address.is_localhost:
+                raise
+            return None
 
     def _use(self, found: LocalPort) -> None:
         """Be on this device, which is the identifier's until it is closed."""

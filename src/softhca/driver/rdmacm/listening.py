@@ -159,7 +159,7 @@ class Listener:
         """Whether a request, by its addresses, is for an identifier bound as the owner is."""
         owner = self._owner
         assert owner.source is not None
-        if not owner.source.is_any or owner.local is not None:
+        if owner.local is not None:
             return header.destination_gid == place.address.gid
         is_ipv6 = header.ip_version == 6
         return is_ipv6 == owner.source.is_ipv6 or (owner.source.is_ipv6 and not owner.family_only)

@@ -118,8 +118,8 @@ int queue_event(struct identifier *id, uint32_t kind, int status)
     return 0;
 }
 
-/* Port numbers: two identifiers have one only at different addresses, or where both allow it and none of them
-   listens. */
+/* Port numbers: two identifiers have one only at different addresses (without a place one is at all of them), or
+   where both allow it and none of them listens. */
 
 static int same_numbers(const struct identifier *one, const struct identifier *other, uint16_t port)
 {
@@ -131,8 +131,7 @@ static int meet(const struct identifier *one, const struct identifier *other, in
 {
     if (one->reuse && other->reuse && !listens && !other->listens)
         return 0;
-    return ip_is_any(&one->source) || ip_is_any(&other->source)
-        || !memcmp(one->source.gid, other->source.gid, 16);
+    return !one->place || !other->place || !memcmp(one->source.gid, other->source.gid, 16);
 }
 
 static int port_is_free(const struct identifier *id, uint16_t port)
@@ -179,7 +178,8 @@ int identifier_listen_port(struct identifier *id)
     return error;
 }
 
-/* Take an address and a port; the state is the caller's. */
+/* Take an address and a port; the state is the caller's.  Localhost is all addresses where no device is at one
+   of loopback, as with the kernel. */
 int identifier_bind(struct identifier *id, const struct ip *address)
 {
     struct place *place = NULL;
@@ -187,17 +187,18 @@ int identifier_bind(struct identifier *id, const struct ip *address)
     if (ip_is_group(address))
         return EADDRNOTAVAIL;
     error = ip_is_any(address) ? 0 : place_at(address, &place);
-    if (error)
+    if (error && !(error == EADDRNOTAVAIL && ip_is_localhost(address)))
         return error;
     id->source = *address;
+    id->place = place;
     if (place)
         memcpy(id->source.gid, place->address, 16); /* localhost stands for another one */
     error = take_port(id);
     if (error) {
         memset(&id->source, 0, sizeof id->source);
+        id->place = NULL;
         return error;
     }
     id->bound = 1;
-    id->place = place;
     return 0;
 }
