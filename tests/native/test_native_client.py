@@ -146,6 +146,34 @@ def test_descriptors_say_that_an_adapter_has_gone(libibverbs, client):
     assert program.returncode == 0, said
 
 
+def held(world):
+    """What the adapter process has for its hosts, and its descriptors."""
+    return resources(world.socket), len(os.listdir(f"/proc/{world.adapter.pid}/fd"))
+
+
+def test_who_has_no_descriptor_left_is_told_so_and_leaves_nothing_behind(libibverbs, client):
+    own = World(libibverbs, "*")
+    try:
+        with own.start(str(client), "scarce", stdin=subprocess.PIPE) as program:
+            try:
+                assert program.stdout.read(1) == "."
+                before = held(own)
+                program.stdin.write("\n")
+                program.stdin.flush()
+                assert program.stdout.read(1) == "."
+                for _ in range(1000):  # an end is seen before who asks later is answered, or soon
+                    after = held(own)
+                    if after == before:
+                        break
+                assert after == before
+                said, _ = program.communicate(timeout=LIMIT_S)
+            finally:
+                program.kill()
+    finally:
+        own.end()
+    assert program.returncode == 0, said
+
+
 def test_who_finds_no_room_at_an_adapter_is_told_so(libibverbs, client):
     own = World(libibverbs, "*")
     with contextlib.ExitStack() as all_of_them:

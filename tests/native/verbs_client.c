@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,8 @@ extern struct ibv_qp *ibv_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 extern int ibv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int);
 extern int ibv_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 extern int ibv_destroy_qp(struct ibv_qp *);
+extern int ibv_attach_mcast(struct ibv_qp *, const union ibv_gid *, uint16_t);
+extern int ibv_detach_mcast(struct ibv_qp *, const union ibv_gid *, uint16_t);
 extern int ibv_query_gid(struct ibv_context *, uint8_t, int, union ibv_gid *);
 extern int ibv_rereg_mr(struct ibv_mr *, int, struct ibv_pd *, void *, size_t, int);
 extern int ibv_query_device(struct ibv_context *, struct ibv_device_attr *);
@@ -1076,6 +1079,66 @@ static void hints(void)
     CHECK(ibv_read_comp_cntr(context, &speed) == EOPNOTSUPP);
 }
 
+#define ROOM 200
+
+static int fillers[ROOM], filler_count;
+
+/* Leave `room` free descriptors. */
+static void occupy(int room)
+{
+    struct rlimit few;
+    CHECK(!getrlimit(RLIMIT_NOFILE, &few) && few.rlim_max >= ROOM);
+    few.rlim_cur = ROOM;
+    CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+    for (filler_count = 0; filler_count < ROOM; filler_count++)
+        if ((fillers[filler_count] = dup(0)) < 0)
+            break;
+    CHECK(errno == EMFILE && filler_count > room);
+    while (room--)
+        close(fillers[--filler_count]);
+}
+
+/* Free them all; how many there were. */
+static int vacate(void)
+{
+    int found = 0;
+    while (filler_count)
+        close(fillers[--filler_count]);
+    for (int i = 0; i < ROOM; i++)
+        found += fcntl(i, F_GETFD) >= 0;
+    return found;
+}
+
+/* Without descriptors nothing is opened, which says so and leaves nothing behind; what takes none goes on. */
+static void scarce(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_qp_init_attr init = {.cap = {1, 1, 1, 1, 0}, .qp_type = 2};
+    struct ibv_comp_channel *more;
+    struct ibv_context *another = NULL;
+    int room, before = vacate();
+    char word;
+    storming = 1;
+    step();
+    CHECK(read(0, &word, 1) == 1); /* the adapter has been looked at */
+    for (room = 0; !another && room < 20; room++) {
+        occupy(room);
+        another = ibv_open_device(list[0]);
+        CHECK(another || errno == EMFILE);
+        CHECK(vacate() == before + 5 * !!another);
+    }
+    CHECK(room == 6 && !ibv_close_device(another));
+    occupy(0);
+    CHECK(!ibv_create_comp_channel(context) && errno == EMFILE);
+    CHECK((init.send_cq = init.recv_cq = ibv_create_cq(context, 1, NULL, channel, 0)));
+    CHECK((init.qp_context = ibv_create_qp(pd, &init)) && !ibv_destroy_qp(init.qp_context));
+    CHECK(!ibv_destroy_cq(init.send_cq) && vacate() == before);
+    step();
+    CHECK(read(0, &word, 1) == 0); /* again */
+    storming = 0;
+    CHECK((more = ibv_create_comp_channel(context)) && !ibv_destroy_comp_channel(more) && vacate() == before);
+}
+
 /* An adapter that serves as many as it can says so, and is not taken for one that has gone. */
 static void crowded(void)
 {
@@ -1146,6 +1209,9 @@ static void orphaned(void)
 {
     struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
     struct ibv_ah_attr itself = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}};
+    struct ibv_qp_init_attr init = {.cap = {1, 1, 1, 1, 0}, .qp_type = 4, .send_cq = cq, .recv_cq = cq};
+    union ibv_gid group = {.raw = {[10] = 0xff, [11] = 0xff, [12] = 239, [15] = 7}};
+    struct ibv_qp *member = ibv_create_qp(pd, &init);
     struct ibv_xrcd_init_attr of_none = {.comp_mask = 3, .fd = -1, .oflags = O_CREAT};
     struct ibv_mw *window = context->ops.alloc_mw(pd, 1);
     struct ibv_xrcd *xrcd = front->open_xrcd(context, &of_none);
@@ -1158,6 +1224,7 @@ static void orphaned(void)
     void *its;
     int found;
     CHECK(!ibv_query_gid(context, 1, 0, &itself.grh.dgid) && (ah = ibv_create_ah(pd, &itself)) && window && xrcd);
+    CHECK(member && !ibv_attach_mcast(member, &group, 0));
     CHECK(!seen_by_poll(context->async_fd) && !seen_by_poll(channel->fd));
     CHECK(!pthread_create(&waiting, NULL, wait_for_completion, NULL));
     storming = 1;
@@ -1176,6 +1243,7 @@ static void orphaned(void)
         ;
     CHECK(found < 0 && !ibv_reg_mr(pd, data, BYTES, 1) && errno == EIO);
     CHECK(!ibv_destroy_ah(ah) && !context->ops.dealloc_mw(window) && !front->close_xrcd(xrcd));
+    CHECK(!ibv_detach_mcast(member, &group, 0) && !ibv_destroy_qp(member));
     storming = 0;
 }
 
@@ -1207,7 +1275,8 @@ int main(int count, char **words)
                  {"handed_out", handed_out}, {"hints", hints},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},
                  {"lied_to_of_tables", lied_to_of_tables},
-                 {"unmapped", unmapped}, {"unmappable", unmappable}, {"refusals", refusals}, {"storm", storm}, {"crowded", crowded}, {"orphaned", orphaned}};
+                 {"unmapped", unmapped}, {"unmappable", unmappable}, {"refusals", refusals}, {"storm", storm}, {"crowded", crowded}, {"orphaned", orphaned},
+                 {"scarce", scarce}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (count != 2 || strcmp(words[1], cases[i].name))
             continue;

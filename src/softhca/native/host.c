@@ -190,6 +190,9 @@ static int receive_message(struct host *host, int *descriptor)
             memcpy(descriptor, CMSG_DATA(each) + at, sizeof(int));
         }
     }
+    if (packet.msg_flags & MSG_CTRUNC && *descriptor < 0) /* there is room for more than any answer brings: none was
+                                                             left for it among this process's descriptors */
+        return EMFILE;
     return packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? EPROTO : 0;
 }
 

@@ -328,7 +328,7 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *base, const union ibv_gid *gid, uint1
     int error;
     memcpy(fields.gid, gid, sizeof fields.gid);
     TELL(HOST(base->context), error, detach_mcast, &fields);
-    return said(error);
+    return said(refused_end(HOST(base->context), error));
 }
 
 /* Shared receive queues */
