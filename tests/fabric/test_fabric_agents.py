@@ -346,3 +346,17 @@ def test_port_info_is_asked_with_extended_speeds_too() -> None:
     assert answer is not None
     assert PortInfo.decode(answer.data) == tool.port_info(SWITCH, 2)
     assert PortInfo.decode(answer.data).link_speed_ext_active == 4
+
+
+def test_the_keys_of_a_port_end_with_the_last_that_is_one() -> None:
+    plane, _ = pair()
+    port = plane.nodes[0].ports[1]
+    assert port is not None
+    assert port.key_list() == [0xFFFF]
+    for block, keys, found in (
+        (0, (0xFFFF, 0, 0x8000, 0), [0xFFFF]),  # the key 0 of a full member is none
+        (1, (0x8001, 0x8000), [0xFFFF, 0, 0x8000, *[0] * 29, 0x8001]),
+        (1, (0, 0), [0xFFFF]),
+    ):
+        port.set_pkeys(block, b"".join(key.to_bytes(2, "big") for key in keys).ljust(64, b"\0"))
+        assert port.key_list() == found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -254,6 +255,46 @@ def test_a_trap_that_nobody_represses_ends_at_last() -> None:
         plane.expire(plane.next_deadline_ns)
     assert len(tool.answers) == 16
     assert plane.next_deadline_ns == (1 << 64) - 1
+
+
+def test_a_trap_is_sent_while_there_is_a_manager() -> None:
+    plane, tool = fabric()
+    bring_up(tool)
+    manage(tool)
+    plane.fail(2, 10 * SECOND_NS)
+    assert len(traps(tool, 10 * SECOND_NS)) == 1
+    plane.nodes[2].own_port(0).change(sm_lid=0)
+    before = dict(plane.counters)
+    plane.expire(plane.next_deadline_ns)
+    assert plane.counters == before  # it went nowhere, and is forgotten
+    assert plane.next_deadline_ns == (1 << 64) - 1
+
+
+def test_a_trap_tells_how_often_up_to_what_its_field_holds() -> None:
+    plane, tool = fabric()
+    bring_up(tool)
+    manage(tool)
+    plane.fail(2, 10 * SECOND_NS)
+    (waiting,) = plane.notices._pending.values()
+    waiting.notice = replace(waiting.notice, notice_count=0x7FFE)
+    for count in (0x7FFF, 0x7FFF):
+        plane.notices.raise_link_state(plane.nodes[2], 10 * SECOND_NS)
+        assert waiting.notice.notice_count == count
+    assert [each.notice_count for each in traps(tool, 10 * SECOND_NS)] == [0x7FFF]
+
+
+def test_a_notice_that_nobody_has_heard_is_not_repressed_and_each_node_has_its_own() -> None:
+    plane, tool = fabric()
+    bring_up(tool)
+    manage(tool)
+    plane.fail(2, 10 * SECOND_NS)
+    (waiting,) = plane.notices._pending.values()
+    repress(tool, lid_of(2), waiting.transaction_id)  # before it was sent
+    assert len(traps(tool, 10 * SECOND_NS)) == 1
+    repress(tool, lid_of(1), waiting.transaction_id)  # at another node
+    assert len(traps(tool, 10 * SECOND_NS + TIMEOUT_NS)) == 1
+    repress(tool, lid_of(2), waiting.transaction_id)
+    assert traps(tool, 20 * SECOND_NS) == []
 
 
 def test_a_manager_that_comes_is_told_by_its_port() -> None:

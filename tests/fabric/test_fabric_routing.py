@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from softhca.fabric import lids as lids_module
 from softhca.fabric.generators import (
     Builder,
     dragonfly,
@@ -22,6 +23,7 @@ from softhca.fabric.lids import LidError, Lids, assign_lids
 from softhca.fabric.routing import ENGINES, NO_ROUTE, Routes, RoutingError, route
 from softhca.fabric.topology import NodeKind, Topology
 from softhca.fabric.trees import multicast_tree
+from softhca.fabric.up_down import UpDownRouting
 from softhca.fabric.verify import credit_loop, reach
 
 FABRICS = {
@@ -333,3 +335,54 @@ def test_lids_may_be_given() -> None:
     lids = Lids(np.array([8, 7, 6, 5, 4, 3, 2, 1, 9], np.int32), np.zeros(9, np.int32), owner)
     routes = route(FABRICS["one switch"], "fat-tree", lids)
     assert list(routes.tables[0]) == [NO_ROUTE, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_known_lids_overlap_with_nobody_s() -> None:
+    graph = Graph(fat_tree(4, 1))
+    guids = [
+        graph.topology.nodes[node].port_guid(port)
+        for node, port in zip(graph.endpoints.node.tolist(), graph.endpoints.port.tolist(), strict=True)
+    ]
+    switch = graph.endpoints.port.tolist().index(0)
+    for host in [place for place in range(len(guids)) if place != switch]:
+        for free in (6, 7):  # a switch has one LID of the two that a host wants
+            lids = assign_lids(graph, 1, {guids[switch]: free, guids[host]: 6})
+            taken = [lid for place in range(len(guids)) for lid in lids.of(place)]
+            assert sorted(taken) == sorted(set(taken))
+
+
+def test_the_last_lid_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph(fat_tree(4, 1))
+    guid = graph.topology.nodes[1].port_guid(1)
+    for last in (5, 4):
+        monkeypatch.setattr(lids_module, "LAST_LID", last)
+        if last == 5:
+            assert sorted(assign_lids(graph, 0, {guid: last}).base.tolist()) == [1, 2, 3, 4, 5]
+        else:
+            with pytest.raises(LidError, match="more LIDs"):
+                assign_lids(graph, 0, {guid: last})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_up_and_down_is_as_long_as_the_engine_says(seed: int) -> None:
+    """Who can go down only does so, though a way that goes up first may be shorter."""
+    routes = route(random_fabric(12, 1, 3, Random(seed)), "up-down")
+    graph, routing = routes.graph, routes.routing
+    assert isinstance(routing, UpDownRouting)
+    for place, switch in enumerate(graph.endpoints.switch.tolist()):
+        for source in range(len(graph)):
+            if graph.endpoints.port[place]:
+                hops = len(routes.way(source, int(routes.lids.base[place]))) - 1
+                assert hops == routing._cost[source, switch]
+
+
+def test_a_peak_is_near_to_the_farthest_and_then_to_all() -> None:
+    routing = UpDownRouting.__new__(UpDownRouting)
+    members = np.arange(2, dtype=np.int32)
+    for below, peak in (
+        ([[1, 5], [4, 4], [3, 4], [255, 1]], 2),
+        ([[1, 5], [4, 4], [5, 5], [255, 1]], 1),
+        ([[255, 1], [1, 255]], None),
+    ):
+        routing._below = np.array(below, np.uint8)
+        assert routing.peak(members) == peak

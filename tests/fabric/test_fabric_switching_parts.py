@@ -390,6 +390,14 @@ def test_a_table_slows_a_flow_down_and_time_speeds_it_up():
     assert control.pause_ps(64, 7, 1099) == 9 * 7
     assert control.pause_ps(64, 7, 1350) == 6 * 7
     assert control.pause_ps(64, 7, 9999) == 0
+
+
+def test_time_before_a_notification_takes_nothing_off_it():
+    control = TableControl(linear_table(10), increase=4, timer_ps=100)
+    control.notified(1050)
+    assert [control.pause_ps(64, 1, now) for now in (1149, 1150, 1249, 1250)] == [4, 3, 3, 2]
+    control.notified(1260)  # while it recovers the steps stay where they are
+    assert [control.pause_ps(64, 1, now) for now in (1349, 1350)] == [6, 5]
     for wrong in ({"table": ()}, {"increase": 0}, {"timer_ps": 0}):
         with pytest.raises(ValueError, match="are needed"):
             TableControl(**wrong)

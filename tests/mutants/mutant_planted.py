@@ -25,6 +25,9 @@ SWITCHING = "fabric/test_fabric_switching.py"
 SWITCHING_PARTS = "fabric/test_fabric_switching_parts.py"
 WRITES = "fabric/test_fabric_manager_writes.py"
 CLI_CONTROL = "cli/test_cli_control.py"
+ON_PLANE = "fabric/test_fabric_mad_plane.py"
+ON_AGENTS = "fabric/test_fabric_agents.py"
+ON_ROUTES = "fabric/test_fabric_routing.py"
 VERDICTS = "fabric/test_fabric_manager_verdicts.py"
 OF_DIRECTORY = "memory/test_shared_directory.py"
 OF_WITHDRAWAL = "memory/test_shared_withdrawal.py"
@@ -180,4 +183,24 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "who ends first leaves what is sent again without an answer"), CLI_CONTROL),
     (m("cli-control-listens-on", "cli/control.py", "    with listener:\n        connection, _ = listener.accept()\n", "    connection, _ = listener.accept()\n",
        "a second client is connected to nobody"), CLI_CONTROL),
+    (m("congestion-table-idle-time", "fabric/switching/congestion.py", "        if not self.index:\n            self._decreased_ps = now_ps\n", "",
+       "a flow recovers by the time before it was told of congestion"), SWITCHING_PARTS),
+    (m("trap-to-no-manager", "fabric/notices.py", "if waiting.times > MOST_TIMES or not waiting.port.info.sm_lid:", "if waiting.times > MOST_TIMES:",
+       "a node without a manager sends traps to LID 0"), ON_PLANE),
+    (m("trap-counts-over", "fabric/notices.py", "min(waiting.notice.notice_count + 1, 0x7FFF)", "waiting.notice.notice_count + 1",
+       "a link that flaps for long ends the fabric's server"), ON_PLANE),
+    (m("trap-repressed-before", "fabric/notices.py", "waiting.transaction_id == number and waiting.times:", "waiting.transaction_id == number:",
+       "who guesses a number keeps a trap from ever being sent"), ON_PLANE),
+    (m("trap-repressed-elsewhere", "fabric/notices.py", "if key[0] == node.index and waiting", "if waiting",
+       "what one node was told ends another one's trap"), ON_PLANE),
+    (m("agent-key-0-is-one", "fabric/port_state.py", "while keys and not keys[-1] & 0x7FFF:", "while keys and not keys[-1]:",
+       "a port has a key that is none"), ON_AGENTS),
+    (m("lids-overlap", "fabric/lids.py", "        if fits and (owner[lid : lid + step] < 0).all():", "        if fits and owner[lid] < 0:",
+       "a host has the LID of a switch"), ON_ROUTES),
+    (m("lids-last-twice", "fabric/lids.py", "while lid + step <= LAST_LID + 1 and (owner", "while lid + step <= LAST_LID and (owner",
+       "two ports have the last LID"), ON_ROUTES),
+    (m("routes-shorter-than-they-are", "fabric/up_down.py", "cost[switch] = np.where(below[switch] != FAR, below[switch], climb)", "cost[switch] = np.minimum(below[switch], climb)",
+       "a way is taken that is longer than another one"), ON_ROUTES),
+    (m("routes-peak-is-far", "fabric/up_down.py", "score = cost.max(axis=1) * 100_000 + cost.sum(axis=1)", "score = cost.sum(axis=1)",
+       "packets of a group go round"), ON_ROUTES),
 )  # fmt: skip
