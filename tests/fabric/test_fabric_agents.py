@@ -360,3 +360,41 @@ def test_the_keys_of_a_port_end_with_the_last_that_is_one() -> None:
     ):
         port.set_pkeys(block, b"".join(key.to_bytes(2, "big") for key in keys).ljust(64, b"\0"))
         assert port.key_list() == found
+
+
+@pytest.mark.parametrize(("ports", "positions"), [(15, 1), (16, 2), (31, 2), (32, 3)])
+def test_a_table_of_groups_has_a_position_for_each_16_ports_with_port_0(ports: int, positions: int) -> None:
+    nodes = make_node("h", NodeKind.CHANNEL_ADAPTER, 1, 0x10), make_node("s", NodeKind.SWITCH, ports, 0x100)
+    tool = Tool(MadPlane(Topology(nodes, (Link(End(0, 1), End(1, 1)),))), (0, 1))
+    attribute = c.ATTRIBUTE_MULTICAST_FORWARDING
+    found = [status(tool.directed(SWITCH, attribute, modifier=each << 28)) for each in range(positions + 1)]
+    assert found == [OK] * positions + [BAD_VALUE]
+
+
+@pytest.mark.parametrize("place", [0, 1, 31])
+def test_lane_15_is_not_arbitrated_whatever_the_others_are(place: int) -> None:
+    plane, tool = pair()
+    port = plane.nodes[1].ports[2]
+    assert port is not None
+    for lane, expected in ((14, OK), (15, BAD_VALUE)):
+        entries = [(0, 64)] * 32
+        entries[place] = lane, 64
+        data = b"".join(bytes(each) for each in entries)
+        answer = tool.directed(
+            SWITCH, c.ATTRIBUTE_VL_ARBITRATION, data, method=c.METHOD_SET, modifier=1 << 16 | 2
+        )
+        assert status(answer) == expected
+        assert (port.arbitration[1] == data) == (expected == OK)
+
+
+def test_a_change_of_a_port_is_told_until_a_manager_says_that_it_has_seen_it() -> None:
+    plane, tool = pair()
+    bring_up(tool)
+    node = plane.nodes[1]
+    for clear, told in ((0, 1), (0, 1), (1, 0), (0, 0)):
+        if told:
+            node.set_switch_info(port_state_change=1)
+        data = replace(node.switch_info, port_state_change=clear).encode()
+        answer = tool.directed(SWITCH, c.ATTRIBUTE_SWITCH_INFO, data, method=c.METHOD_SET)
+        assert answer is not None
+        assert SwitchInfo.decode(answer.data).port_state_change == told

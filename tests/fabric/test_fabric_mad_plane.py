@@ -10,6 +10,7 @@ from mad_tools import Tool, bring_up, lid_of, node_info, paths, smp
 
 from softhca.fabric.generators import fat_tree, random_fabric
 from softhca.fabric.mad_plane import Datagram, MadPlane
+from softhca.fabric.port_state import ARMED
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.management import constants as c
 from softhca.management.attributes import PortInfo
@@ -146,6 +147,10 @@ def test_only_active_links_carry_more_than_subnet_management() -> None:
     assert node_info(tool.by_lid(lid_of(3), c.ATTRIBUTE_NODE_INFO)).node_guid == 0x4000
     assert tool.general(c.METHOD_GET, c.ATTRIBUTE_CLASS_PORT_INFO, b"", lid_of(3)) is None
     assert tool.fate == "drops_link_down"
+    state = PortInfo(state=ARMED, lid=lid_of(1), sm_lid=lid_of(0), subnet_timeout=18).encode()
+    tool.directed([1], c.ATTRIBUTE_PORT_INFO, state, method=c.METHOD_SET, modifier=2)
+    assert tool.port_info([1], 2).state == ARMED
+    assert tool.general(c.METHOD_GET, c.ATTRIBUTE_CLASS_PORT_INFO, b"", lid_of(3)) is None
 
 
 def test_a_link_that_fails_and_comes_back() -> None:
@@ -363,6 +368,16 @@ def test_the_protection_ends_with_the_lease() -> None:
     assert tool.port_info([1]).m_key_protect_bits == 0
 
 
+def test_a_manager_that_has_its_key_begins_the_lease_anew() -> None:
+    _, tool = fabric()
+    facts = {"m_key_protect_bits": 2, "m_key_lease_period": 3, "subnet_timeout": 18}
+    tool.directed([1], c.ATTRIBUTE_PORT_INFO, PortInfo(m_key=0x77, **facts).encode(), method=c.METHOD_SET)
+    for second, key, answered in ((0, 0, False), (2, 0x77, True), (4, 0, False), (6, 0, False), (7, 0, True)):
+        tool.now = second * SECOND_NS
+        answer = tool.directed([1], c.ATTRIBUTE_NODE_INFO, m_key=key)
+        assert (answer is not None) == answered, second
+
+
 # programs
 
 
@@ -419,3 +434,21 @@ def test_where_programs_can_be() -> None:
         with pytest.raises(ValueError, match="no program"):
             Tool(plane, end)
     assert node_info(Tool(plane, (1, 0)).directed([2], c.ATTRIBUTE_NODE_INFO)).node_guid == 0x3000
+
+
+def test_an_adapter_gets_what_no_other_program_at_its_port_takes() -> None:
+    plane, tool = fabric()
+    bring_up(tool)
+    adapter, server = Tool(plane, (3, 1)), Tool(plane, (3, 1))
+    adapter.endpoint.is_adapter = True
+    for heard in ((0, 1), (1, 1)):
+        tool.general(c.METHOD_GET, 0, b"", lid_of(3), 0x32)
+        assert (len(adapter.answers), len(server.answers)) == heard
+        server.directed([], c.ATTRIBUTE_NODE_INFO)  # it is no server from now on
+
+
+def test_numbers_of_programs_are_given_once() -> None:
+    plane, tool = fabric()
+    assert tool.endpoint.number == 1
+    plane._next_number = 0xFFFF
+    assert [Tool(plane, (3, 1)).endpoint.number for _ in range(3)] == [0xFFFF, 2, 3]

@@ -8,8 +8,10 @@ from mad_tools import smp
 from softhca.fabric import umad_sessions as u
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.mad_plane import MadPlane
-from softhca.fabric.topology import End
+from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.management import constants as c
+from softhca.management import rmpp
+from softhca.management.administration_attributes import AdministrationHeader
 from softhca.management.attributes import NodeInfo, PortInfo
 from softhca.management.mad import Mad, MadHeader
 
@@ -144,3 +146,34 @@ def test_packets_that_are_none_are_counted_and_a_program_that_does_not_read_is_b
         at.receive(session, mad, 0)
     assert len(session.outgoing) == u.MOST_WAITING
     assert at.counters["drops_full"] >= 5
+
+
+def test_who_answers_nobody_hears_nothing_of_it() -> None:
+    at = sessions()
+    session = connect(at)
+    for method in (0x81, 0x92):
+        at.receive(session, packet(Mad.make(MadHeader(management_class=3, method=method)), 9), 0)
+    assert (at.counters["packets"], at.counters["timed_out"], len(session.outgoing)) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "length", "told"),
+    [(64, 100, 100), (64, 56 + 168, 224), (64, 56 + 169, 56 + 128), (112, 1000, 56 + 112),
+     (168, 1000, 56 + 168), (176, 1000, 56 + 176), (200, 1000, 256), (0, 1000, 256)],
+)  # fmt: skip
+def test_a_program_is_told_of_whole_records_and_of_one_at_least(
+    record_bytes: int, length: int, told: int
+) -> None:
+    header = AdministrationHeader(attribute_offset=record_bytes // 8).encode()
+    assert u._shown_bytes(bytes(rmpp.HEADER_AT) + header + bytes(200), length) == told
+
+
+def test_a_node_is_named_by_its_description_too() -> None:
+    nodes = (
+        make_node("a", NodeKind.SWITCH, 2, 0x100, description="the switch"),
+        make_node("b", NodeKind.CHANNEL_ADAPTER, 2, 0x200, description="the host"),
+    )
+    topology = Topology(nodes, (Link(End(0, 1), End(1, 2)),))
+    for name, end in (("", End(1, 2)), ("b", End(1, 2)), ("the host", End(1, 2)), ("the switch", End(0, 0))):
+        assert u.attachment(topology, name) == end
+    assert u.attachment(topology, "the") is None

@@ -28,6 +28,9 @@ CLI_CONTROL = "cli/test_cli_control.py"
 ON_PLANE = "fabric/test_fabric_mad_plane.py"
 ON_AGENTS = "fabric/test_fabric_agents.py"
 ON_ROUTES = "fabric/test_fabric_routing.py"
+ON_CONTROL = "runtime/test_runtime_fabric_control.py"
+ON_NETWORKS = "testing/test_testing_network.py"
+ON_SESSIONS = "fabric/test_fabric_umad_sessions.py"
 VERDICTS = "fabric/test_fabric_manager_verdicts.py"
 OF_DIRECTORY = "memory/test_shared_directory.py"
 OF_WITHDRAWAL = "memory/test_shared_withdrawal.py"
@@ -203,4 +206,42 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "a way is taken that is longer than another one"), ON_ROUTES),
     (m("routes-peak-is-far", "fabric/up_down.py", "score = cost.max(axis=1) * 100_000 + cost.sum(axis=1)", "score = cost.sum(axis=1)",
        "packets of a group go round"), ON_ROUTES),
+    (m("agent-lease-goes-on", "fabric/subnet_agent.py", "            port.lease_ns = 0\n            return True\n", "            return True\n",
+       "a manager loses its node though it has used its key"), ON_PLANE),
+    (m("plane-adapter-first", "fabric/mad_plane.py", "for endpoint in sorted(here, key=lambda each: each.is_adapter):", "for endpoint in here:",
+       "a server behind an adapter gets no request"), ON_PLANE),
+    (m("plane-armed-link-carries", "fabric/mad_plane.py", "not (subnet or port.state == ACTIVE)", "not (subnet or port.state >= 3)",
+       "datagrams cross links that no manager has let"), ON_PLANE),
+    (m("plane-number-twice", "fabric/mad_plane.py", "while self._next_number in self._endpoints or not self._next_number:", "while not self._next_number:",
+       "a program gets the answers to another one"), ON_PLANE),
+    (m("plane-number-zero", "fabric/mad_plane.py", "while self._next_number in self._endpoints or not self._next_number:", "while self._next_number in self._endpoints:",
+       "a program gets answers that nobody asked for"), ON_PLANE),
+    (m("agent-position-of-no-port", "fabric/subnet_agent.py", "position * 16 < ports)", "position * 16 <= ports)",
+       "a switch keeps groups for ports that it has not got"), ON_AGENTS),
+    (m("agent-lane-15-arbitrated", "fabric/subnet_agent.py", "_require(all(entry >> 8 & 0xF != 15 for entry in lanes))", "_require(any(entry >> 8 & 0xF != 15 for entry in lanes))",
+       "management has its turns among data"), ON_AGENTS),
+    (m("agent-change-is-cleared", "fabric/subnet_agent.py", "changed = 0 if asked.port_state_change else before.port_state_change", "changed = asked.port_state_change and 0",
+       "a manager never learns of a port that went while it wrote a table"), ON_AGENTS),
+    (m("umad-long-record-is-none", "fabric/umad_sessions.py", "return rmpp.DATA_AT + max(1, SHOWN_BYTES // size) * size", "return rmpp.DATA_AT + SHOWN_BYTES // size * size",
+       "a program is told of an answer without a record"), ON_SESSIONS),
+    (m("umad-responses-time-out", "fabric/umad_sessions.py", "or mad[3] & c.RESPONSE or mad[3] in c.UNANSWERED_METHODS:", "or mad[3] in c.UNANSWERED_METHODS:",
+       "who answers a program that has gone gets its answer back"), ON_SESSIONS),
+    (m("umad-names-alone", "fabric/umad_sessions.py", "    if name:\n        found = [each for each, node in enumerate(topology.nodes) if name in (node.name, node.description)]", "    if name:\n        found = [each for each, node in enumerate(topology.nodes) if name == node.name]",
+       "a program does not find the node that it names by its description"), ON_SESSIONS),
+    (m("fabric-control-for-all", "runtime/fabric_control.py", "if uid not in (0, os.geteuid()) or len", "if len",
+       "anybody on the host fails the links of a fabric"), ON_CONTROL),
+    (m("fabric-control-bound", "runtime/fabric_control.py", "if len(data) > LARGEST:", "if len(data) >= LARGEST:",
+       "a request as long as allowed is refused"), ON_CONTROL),
+    (m("fabric-control-keeps-descriptors", "runtime/fabric_control.py", "        finally:\n            messages.close_all(descriptors)\n", "",
+       "each request takes a descriptor of the server"), ON_CONTROL),
+    (m("network-joins-behind-a-cut", "testing/network.py", "and len(copy.data) <= len(flight.packets[0]) == len(flight.packets[-1])", "and len(copy.data) <= len(flight.packets[0])",
+       "packets behind one that was cut are read at wrong places"), ON_NETWORKS),
+    (m("network-joined-are-under-way", "testing/network.py", "        self._under_way -= len(packets)\n", "        self._under_way -= 1\n",
+       "a network that joins bursts loses everything in the end"), ON_NETWORKS),
+    (m("network-directions-keep-faults", "testing/network.py", "            self._faults = links\n            self._directions.clear()\n", "            self._faults = links\n",
+       "faults that were ended go on in one direction"), ON_NETWORKS),
+    (m("network-polls-add-up", "testing/network.py", "self._idle_polls = 0 if worked else self._idle_polls + 1", "self._idle_polls += 1",
+       "a program that polls between its work is taken for one that hangs"), ON_NETWORKS),
+    (m("network-last-moment", "testing/network.py", "if moment >= NEVER or moment - self.now > limit_ns:", "if moment >= NEVER or moment - self.now >= limit_ns:",
+       "what is due at the limit is not done"), ON_NETWORKS),
 )  # fmt: skip

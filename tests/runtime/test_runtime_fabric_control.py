@@ -457,3 +457,34 @@ def test_a_served_fabric_is_shown_with_its_lids_loads_and_errors(fabric: Served,
     assert text.count("[1]") == 3  # two links, the third has no line
     other = shown("fat-tree:radix=4")
     assert (other.returncode, "name the topology that serve was given" in other.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("uid", "answered"), [(0, True), (os.geteuid(), True), (os.geteuid() + 1, False)])
+def test_only_the_same_user_and_root_are_answered(
+    served: tuple[FabricLoop, ControlSocket], monkeypatch: pytest.MonkeyPatch, uid: int, answered: bool
+) -> None:
+    server, control = served
+    monkeypatch.setattr(fabric_control.messages, "peer_of", lambda made: (1, uid))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(control_name(NAME))
+        server.turn(0)
+        assert len(control._connections) == answered
+        if not answered:
+            assert client.recv(10) == b""
+
+
+def test_a_request_has_a_bound_and_leaves_no_descriptor(served: tuple[FabricLoop, ControlSocket]) -> None:
+    server, _ = served
+    request = json.dumps({"do": "counters"}).encode()
+    reads, writes = os.pipe()
+    os.set_blocking(reads, False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(control_name(NAME))
+        server.turn(0)
+        for length, answer in ((fabric_control.LARGEST, "counters"), (fabric_control.LARGEST + 1, "error")):
+            socket.send_fds(client, [request.ljust(length)], [writes])
+            server.turn(0)
+            assert list(json.loads(client.recv(1 << 16))) == [answer]
+    os.close(writes)
+    assert os.read(reads, 1) == b""  # nobody has the other end any more
+    os.close(reads)

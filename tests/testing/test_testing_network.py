@@ -313,3 +313,64 @@ def test_ends_of_one_adapter_talk_without_a_link():
         post(qps[0], WRITE, [one.sge(0, 8)], va=other.va, rkey=other.key.rkey)
         assert [done.status for done in one.poll(1)] == [0]
         assert seen == []
+
+
+def test_a_packet_that_was_cut_is_the_last_of_its_arrival():
+    """What comes behind it would not stand where the stride says."""
+    network, left, left_qp, right, _ = pair(UC, Network(join_bursts=True))
+    numbers = iter(range(100))
+    network.tamper = lambda sent: sent.data[:-4] if next(numbers) == 2 else sent.data
+    post(left_qp, WRITE, [left.sge(0, 6000)], va=right.va, rkey=right.key.rkey)
+    network.run()
+    counters = right.node.adapter.port_counters()
+    assert (counters["packets_received"], counters["bursts_received"], counters["drops_icrc"]) == (5, 3, 1)
+    network.close()
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_what_has_arrived_is_under_way_no_more(monkeypatch, join):
+    monkeypatch.setattr(network_module, "MAX_PACKETS_UNDER_WAY", 5)
+    network, left, left_qp, right, _ = pair(UC, Network(join_bursts=join))
+    lost = network.record(LOST)
+    for _ in range(4):
+        post(left_qp, WRITE, [left.sge(0, 5000)], va=right.va, rkey=right.key.rkey)
+        network.run()
+    assert lost == []
+    network.close()
+
+
+def test_what_is_due_at_the_last_moment_is_done():
+    with Network() as network:
+        moments, start = [], network.now
+        for delay_ns in (300, 301, 500):
+            network.after(delay_ns, lambda: moments.append(network.now - start))
+        network.run(limit_ns=300)
+        assert moments == [300]
+        network.elapse(200)
+        assert (moments, network.now - start) == ([300, 301, 500], 500)
+
+
+def test_polls_that_found_nothing_count_in_a_row(monkeypatch):
+    monkeypatch.setattr(network_module, "MAX_IDLE_POLLS", 10)
+    with Network(polls_pass_time=True) as network:
+        for _ in range(5):
+            for _ in range(10):
+                assert not network.poll()
+            network.after(1, lambda: None)
+            assert network.poll()  # time goes on to what is planned
+            assert network.poll()  # which is done
+        with pytest.raises(NotAtRest, match="10 polls"):
+            [network.poll() for _ in range(11)]
+
+
+def test_other_faults_for_all_are_for_every_direction():
+    network, left, left_qp, right, _ = pair(UC)
+    network.impair("loss=100%", left.node, right.node)
+    seen = network.record(LOST, RECEIVED)
+    for faults in (None, "", "loss=100%"):
+        if faults is not None:
+            network.impair(faults)
+        post(left_qp, WRITE, [left.sge(0, 8)], va=right.va, rkey=right.key.rkey)
+        network.run()
+    assert [datagram.event for datagram in seen] == [LOST, RECEIVED, LOST]
+    network.close()
