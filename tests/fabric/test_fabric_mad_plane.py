@@ -147,10 +147,12 @@ def test_only_active_links_carry_more_than_subnet_management() -> None:
     assert node_info(tool.by_lid(lid_of(3), c.ATTRIBUTE_NODE_INFO)).node_guid == 0x4000
     assert tool.general(c.METHOD_GET, c.ATTRIBUTE_CLASS_PORT_INFO, b"", lid_of(3)) is None
     assert tool.fate == "drops_link_down"
-    state = PortInfo(state=ARMED, lid=lid_of(1), sm_lid=lid_of(0), subnet_timeout=18).encode()
-    tool.directed([1], c.ATTRIBUTE_PORT_INFO, state, method=c.METHOD_SET, modifier=2)
-    assert tool.port_info([1], 2).state == ARMED
+    for path, port in (([1], 2), ([1, 2], 1)):
+        state = PortInfo(state=ARMED).encode()
+        tool.directed(path, c.ATTRIBUTE_PORT_INFO, state, method=c.METHOD_SET, modifier=port)
+        assert tool.port_info(path, port).state == ARMED
     assert tool.general(c.METHOD_GET, c.ATTRIBUTE_CLASS_PORT_INFO, b"", lid_of(3)) is None
+    assert tool.fate == "drops_link_down"
 
 
 def test_a_link_that_fails_and_comes_back() -> None:
