@@ -161,7 +161,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "verbs_pair" in metafunc.fixturenames:
         own = inspect.signature(metafunc.function).parameters
         suite = metafunc.definition.path.parent.name == "suite"
-        metafunc.parametrize("verbs_pair", pair_modes(suite, "loopback_address" in own), indirect=True)
+        modes = pair_modes(suite, "loopback_address" in own, metafunc.definition.nodeid)
+        metafunc.parametrize("verbs_pair", modes, indirect=True)
 
 
 NAMES = ("pair0", "pair1")

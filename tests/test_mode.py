@@ -87,12 +87,22 @@ def test_the_interpreted_run_makes_a_fourth_of_the_random_inputs(
     assert suite_plan.random_inputs(1) == 1
 
 
-def test_the_interpreted_run_has_three_modes_of_the_verbs_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreted_run_has_each_test_of_the_verbs_suite_in_one_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     three, four = ["embedded", "process", "same_host"], ["embedded", "process", "same_host", "virtual"]
-    for expected, modes in (("compiled", four), ("interpreted", four[1:])):
+    names = [f"test_{number}" for number in range(60)]
+    for expected in ("compiled", "interpreted"):
         monkeypatch.setenv("SOFTHCA_EXPECT", expected)
-        assert suite_plan.pair_modes(True, False) == modes
-        assert suite_plan.pair_modes(True, True) == suite_plan.pair_modes(False, False) == three
+        assert suite_plan.pair_modes(False, False) == three
+        for programs, modes in ((False, four), (True, three)):
+            found = [suite_plan.pair_modes(True, programs, name) for name in names]
+            if expected == "compiled":
+                assert found == [modes] * len(names)
+            else:
+                assert {len(one) for one in found} == {1}
+                assert all(found.count([mode]) >= 10 for mode in modes[1:])
+                assert ["embedded"] not in found
 
 
 def test_all_processors_have_work_while_some_workers_wait(pytestconfig: pytest.Config) -> None:
