@@ -34,6 +34,29 @@ def test_as_much_is_read_as_was_asked_for(ends: Ends) -> None:
     assert [connection.receive(length) for length in (2, 1, 3)] == [b"ab", b"c", b"def"]
 
 
+def test_what_comes_in_parts_is_read_to_its_end_and_no_further() -> None:
+    parts = [b"ab", b"cdef"]
+
+    class Parts:
+        """A socket that gives what there is, up to what it is asked for."""
+
+        def setsockopt(self, *_: object) -> None:
+            pass
+
+        def settimeout(self, _: object) -> None:
+            pass
+
+        def recv(self, length: int) -> bytes:
+            part = parts[0][:length]
+            parts[0] = parts[0][length:]
+            if not parts[0]:
+                del parts[0]
+            return part
+
+    connection = ControlConnection(Parts())  # type: ignore[arg-type]
+    assert [connection.receive(length) for length in (3, 2, 1)] == [b"abc", b"de", b"f"]
+
+
 def test_a_peer_that_goes_is_one_line(ends: Ends) -> None:
     connection, peer = ends
     peer.sendall(b"ab")
