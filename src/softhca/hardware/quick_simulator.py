@@ -8,6 +8,9 @@ What it computes is untouched.  Where Amaranth makes other text than is known he
 
 In each step Amaranth asks every process whether it is to run, and a signal that changes calls a function of
 each process that reads it.  Here a signal adds all its readers to the set of those that run next.
+
+And Amaranth takes every expression apart each time that a bench samples it.  Here a signal's state is found
+once.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from amaranth.hdl import Signal
 from amaranth.sim import Simulator, _pyrtl, pysim
 
 _HEAD = "def run():"
@@ -110,10 +114,22 @@ class _Engine(_PLAIN_ENGINE):
 
     def __init__(self, design: Any) -> None:
         self.due: set[Any] = set()
+        self._looked_up: dict[int, tuple[Any, Any]] = {}
         with _replaced(self.due):
             super().__init__(design)
         self._parts, self._processes = self._processes, set()
         self.due.update(process for process in self._parts if process.runnable)
+
+    def get_value(self, expr: Any) -> Any:
+        """The value of an expression; of a signal, what its state says."""
+        known = self._looked_up.get(id(expr))
+        if known is not None:
+            return known[1].curr
+        if type(expr) is Signal:  # kept, so that nothing else has its number
+            state = self._state.slots[self._state.get_signal(expr)]
+            self._looked_up[id(expr)] = expr, state
+            return state.curr
+        return super().get_value(expr)
 
     def reset(self) -> None:
         """As it was in the beginning."""

@@ -151,7 +151,7 @@ class SubsystemBench:
             self.clock += 1
 
     async def _host_memory(self, context: Any) -> None:
-        bus, waited = self.subsystem.host, 0
+        bus, waited, clocks = self.subsystem.host, 0, aiter(context.tick())
         while True:
             done = 0
             if context.get(bus.valid):
@@ -165,22 +165,22 @@ class SubsystemBench:
                 context.set(bus.read_data, 0 if refused else self.memory.get(address, 0))
                 context.set(bus.error, refused)
                 context.set(bus.done, 1)
-            await context.tick()
+            await anext(clocks)
             if done:
                 context.set(bus.done, 0)
 
     async def _arrive(self, context: Any) -> None:
-        line = self.subsystem.receive
+        line, clocks = self.subsystem.receive, aiter(context.tick())
         while True:
             if not self.arrivals:
-                await context.tick()
+                await anext(clocks)
                 continue
             packet = self.arrivals.popleft()
             context.set(line.valid, 1)
             for at in range(0, len(packet), 2):
                 context.set(line.data, int.from_bytes(packet[at : at + 2], "big"))
                 context.set(line.last, at + 2 == len(packet))
-                await context.tick()
+                await anext(clocks)
             context.set(line.valid, 0)
             context.set(line.last, 0)
 
