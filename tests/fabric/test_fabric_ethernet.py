@@ -10,7 +10,7 @@ import pytest
 from softhca.fabric.ethernet.network import FULL_HOST, MOST_WAITING_BYTES, Cabling, EthernetNetwork
 from softhca.fabric.ethernet.port import GAP_BYTES, LINK_DOWN, PAUSE_BYTES, Frame
 from softhca.fabric.ethernet.settings import Marking, Pausing, SwitchSettings
-from softhca.fabric.ethernet.switch import FULL_BUFFER, FULL_QUEUE, LOOP, NO_WAY
+from softhca.fabric.ethernet.switch import FULL_BUFFER, FULL_QUEUE, LOOP, MOST_HOPS, NO_WAY
 
 ECT0, CE = 2, 3
 NS, US = 1_000, 1_000_000
@@ -417,3 +417,53 @@ def test_what_a_link_does_to_frames_befalls_them() -> None:
     lab.end()
     assert [(host, frame.hops) for host, frame, _ in lab.got] == [(2, 2)] * 4
     assert lab.net.links[1][1].counters.frames_received == 4
+
+
+@pytest.mark.parametrize("hops", [MOST_HOPS, MOST_HOPS + 1])
+def test_a_frame_has_so_many_hops(hops: int) -> None:
+    lab = Lab(star(2))
+    frame = Frame(1, 2, 1_000)
+    frame.hops = hops
+    switch = lab.net.switches[0]
+    switch.arrived(switch.ports[0], frame, 0)
+    lab.end()
+    assert (len(lab.got), lab.lost) == ((1, {}) if hops == MOST_HOPS else (0, {LOOP: 1}))
+
+
+def test_copies_are_as_their_frame() -> None:
+    frame = Frame(1, 2, 1_000, priority=3, ecn=CE, flow=5, content="content", group=frozenset({2, 3}))
+    frame.hops = 7
+    copy = frame.copy()
+    for name in set(Frame.__slots__) - {"entered"}:
+        assert getattr(copy, name) == getattr(frame, name), name
+
+
+def test_who_was_paused_goes_on_in_the_priority_that_was() -> None:
+    settings = {"buffer_bytes": 60_000, "queue_bytes": 60_000, "pausing": Pausing(8_000, 4_000, (3,))}
+    lab = Lab(star(5), **settings)
+    flood(lab, 4, 100, 5, priority=3)
+    lab.end()
+    assert (len(lab.got), lab.lost) == (400, {})
+    assert lab.got[-1][2] < 430 * US
+
+
+def test_a_sender_is_paused_beyond_so_many_bytes() -> None:
+    lab = Lab(star(2), pausing=Pausing(3_000, 1_000))
+    switch = lab.net.switches[0]
+    pausing = switch.settings.pausing
+    assert pausing is not None
+    for length, paused in ((3_000, False), (1, True)):
+        switch._enter(pausing, switch.ports[0], 0, length, 0)
+        assert switch._held[0].paused[0] is paused
+
+
+def test_pauses_that_were_not_sent_end_with_the_link() -> None:
+    lab = Lab(star(2))
+    port = lab.net.hosts[1].port
+    lab.send(1, 2)  # it is on the wire
+    port.pause(0, 5, 0)
+    port.take_down(0)
+    port.bring_up()
+    lab.end()
+    assert port.counters.pauses_sent == 1
+    assert lab.net.toward(1).counters.pauses_received == 0

@@ -31,6 +31,8 @@ ON_ROUTES = "fabric/test_fabric_routing.py"
 ON_CONTROL = "runtime/test_runtime_fabric_control.py"
 ON_NETWORKS = "testing/test_testing_network.py"
 ON_SESSIONS = "fabric/test_fabric_umad_sessions.py"
+PACKET_BOUNDS = "fabric/test_fabric_packet_bounds.py"
+ON_ETHERNET = "fabric/test_fabric_ethernet.py"
 VERDICTS = "fabric/test_fabric_manager_verdicts.py"
 OF_DIRECTORY = "memory/test_shared_directory.py"
 OF_WITHDRAWAL = "memory/test_shared_withdrawal.py"
@@ -244,4 +246,28 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "a program that polls between its work is taken for one that hangs"), ON_NETWORKS),
     (m("network-last-moment", "testing/network.py", "if moment >= NEVER or moment - self.now > limit_ns:", "if moment >= NEVER or moment - self.now >= limit_ns:",
        "what is due at the limit is not done"), ON_NETWORKS),
+    (m("packets-first-group-is-none", "fabric/packet_plane.py", "if MULTICAST_FIRST <= unit.dlid < LID_PERMISSIVE:", "if MULTICAST_FIRST < unit.dlid < LID_PERMISSIVE:",
+       "packets to the first multicast LID go nowhere"), PACKET_BOUNDS),
+    (m("packets-vcrcs-are-data", "fabric/packet_plane.py", "words = (len(unit.data) - VCRC_BYTES * unit.total) >> 2", "words = (len(unit.data) - VCRC_BYTES) >> 2",
+       "a burst counts more data than its packets do"), PACKET_BOUNDS),
+    (m("packets-held-out-of-order", "fabric/packet_plane.py", "        self._sequence += 1\n", "",
+       "packets that a link delays alike overtake each other"), PACKET_BOUNDS),
+    (m("packets-held-one-more", "fabric/packet_plane.py", "if len(self._held) >= MOST_HELD:", "if len(self._held) > MOST_HELD:",
+       "what links hold back has another bound than it says"), PACKET_BOUNDS),
+    (m("packets-answers-to-a-stalled-adapter", "fabric/packet_plane.py", "if len(port.backlog) >= MOST_BACKLOG or port.stalled:", "if len(port.backlog) >= MOST_BACKLOG:",
+       "answers pile up for an adapter that takes nothing"), PACKET_BOUNDS),
+    (m("packets-to-the-switch-itself", "fabric/packet_plane.py", "if port not in (0, entered)]", "if port != entered]",
+       "each packet of a group that a switch is in counts as lost"), PACKET_BOUNDS),
+    (m("ethernet-one-hop-more", "fabric/ethernet/switch.py", "if frame.hops > MOST_HOPS:", "if frame.hops > MOST_HOPS + 1:",
+       "frames in a loop go round once more"), ON_ETHERNET),
+    (m("ethernet-another-priority-goes-on", "fabric/ethernet/switch.py", "            entered.pause(frame.priority, 0, now_ps)", "            entered.pause(0, 0, now_ps)",
+       "who was paused waits for the end of the pause"), ON_ETHERNET),
+    (m("ethernet-pauses-early", "fabric/ethernet/switch.py", "if held.bytes[priority] > pausing.off_bytes and", "if held.bytes[priority] >= pausing.off_bytes and",
+       "a sender is paused at the bound, not beyond it"), ON_ETHERNET),
+    (m("ethernet-copy-met-nothing", "fabric/ethernet/port.py", "self.priority, self.ecn, self.flow,\n                     self.content", "self.priority, 0, self.flow,\n                     self.content",
+       "receivers of a group do not hear of congestion"), ON_ETHERNET),
+    (m("ethernet-copy-is-new", "fabric/ethernet/port.py", "        made.hops = self.hops\n", "",
+       "a group's frames in a loop never end"), ON_ETHERNET),
+    (m("ethernet-pauses-of-before", "fabric/ethernet/port.py", "        self.up = False\n        self._pauses.clear()\n", "        self.up = False\n",
+       "a link that is up again begins with a pause"), ON_ETHERNET),
 )  # fmt: skip
