@@ -74,6 +74,11 @@ class Told(Program):
 
         return arrived
 
+    def closed_read(self):
+        region, closed = self.regions[0], self.regions[3]
+        yield self.descriptor(0, READ, 24, [(closed.va, closed.key, 20), (region.va, region.key, 5000)])
+        yield self.arrives(13, lambda: self.model.queues[QP].first, [0x1F000001], bytes(MTU))
+
     def bth(self, opcode, qp, psn, length, ack):
         return [opcode << 24 | 0x40 << 16 | (-length % 4) << 20 | PKEY, qp, ack << 31 | psn & 0xFFFFFF]
 
@@ -85,7 +90,7 @@ class Mended(Told):
     way; a receive and a READ whose memory may not be written."""
 
     def actions(self):
-        region, short, closed = self.regions[0], self.regions[2], self.regions[3]
+        region, short = self.regions[0], self.regions[2]
         one = self.model.queues[QP]
         piece = (region.va + 9, region.key, 40)
         yield self.descriptor(0, WRITE, 21, [piece])
@@ -99,10 +104,16 @@ class Mended(Told):
         yield self.descriptor(0, SEND, 26, [(region.va + 3000, region.key, 40)])
         yield self.twice(16, lambda: one.first, [0x1F000002], bytes(range(100, 140)))
         yield self.arrives(17, lambda: one.last, [0x1F000003])
-        yield self.descriptor(0, READ, 24, [(closed.va, closed.key, 20), (region.va, region.key, 5000)])
-        yield self.arrives(13, lambda: one.first, [0x1F000001], bytes(MTU))
+        yield from self.closed_read()
         yield self.descriptor(1, 0, 32, [(short.va + 60, short.key, 64)])
         yield self.arrives(4, lambda: one.expected, [], bytes(63))
+
+
+class ClosedRead(Told):
+    """Of these, the READ whose memory may not be written."""
+
+    def actions(self):
+        return self.closed_read()
 
 
 @pytest.fixture
@@ -135,7 +146,7 @@ def test_microcode_that_forgets_it_is_found_out(bench, monkeypatch):
 
     monkeypatch.setattr(message_host, "microcode_program", program)
     with pytest.raises(Differs, match="completions"):
-        bench.run(Mended(bench).script)
+        bench.run(ClosedRead(bench).script)
 
 
 def test_without_a_compiler_no_fast_gates(monkeypatch, tmp_path):
