@@ -114,7 +114,7 @@ def test_raw_datagrams_go_with_every_service_and_their_lines_name_no_queue_pair(
 
 @pytest.mark.parametrize("name", QUICK)
 def test_no_rule_is_broken_in_a_sample_of_every_scenario(name):
-    for seed in range(1, 6 if BODY == "compiled" else 2):
+    for seed in (1, 2) if BODY == "compiled" else (1,):  # a campaign has the others
         assert run_world(name, seed).violations == ()
 
 
