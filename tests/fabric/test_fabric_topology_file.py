@@ -235,6 +235,8 @@ def test_guids_twice_and_loops_are_refused_with_their_line() -> None:
         ("generate: {}", 1, "no generator is named ''"),
         ("switches: {a: 8}\ngenerate: {kind: torus, sizes: 3}", 1, "switches beside generate"),
         ("switches: {a: {ports: {b: {c: {d: e}}}}}", 1, "more levels"),
+        ("hosts:\n h0: &ports 1\n h1: *ports", 2, "an alias"),
+        (f"x: &a [{'x,' * 60}]\ny: &b [{'*a,' * 60}]\nz: [{'*b,' * 60}]", 1, "an alias"),
         ("hosts: {a: 1}\nswitches:\n  b: {ports: 2, guid: 0x200000000010001}\n", 3, "same GUID"),
     ],
     ids=numbered,

@@ -270,4 +270,6 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "a group's frames in a loop never end"), ON_ETHERNET),
     (m("ethernet-pauses-of-before", "fabric/ethernet/port.py", "        self.up = False\n        self._pauses.clear()\n", "        self.up = False\n",
        "a link that is up again begins with a pause"), ON_ETHERNET),
+    (m("topology-alias-is-taken", "fabric/topology_yaml.py", "    seen.add(id(node))\n", "",
+       "a file of a few KiB takes all memory"), "fabric/test_fabric_topology_file.py"),
 )  # fmt: skip

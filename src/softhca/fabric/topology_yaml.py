@@ -129,25 +129,30 @@ def document_of(text: str) -> YamlValue:
         raise TopologyError(f"no YAML: {str(error).splitlines()[0]}") from None
     if root is None:
         raise TopologyError("an empty file")
-    return _said(root, 0)
+    return _said(root, 0, set())
 
 
-def _said(node: Any, depth: int) -> YamlValue:
-    """What a node of the composed file says; no anchors, no more than four levels."""
+def _said(node: Any, depth: int, seen: set[int]) -> YamlValue:
+    """What a node of the composed file says; no aliases, by which a short file says too much, no more than
+    four levels.  ``seen`` are the nodes that were met, by their identity.
+    """
     import yaml
 
     line = node.start_mark.line + 1
+    if id(node) in seen:
+        raise TopologyError("an alias (*) stands for this; write it out", line=line)
+    seen.add(id(node))
     if depth > 4:
         raise TopologyError("more levels than a topology has", line=line)
     if isinstance(node, yaml.ScalarNode):
         return YamlValue(node.value, line)
     if isinstance(node, yaml.SequenceNode):
-        return YamlValue([_said(item, depth + 1) for item in node.value], line)
+        return YamlValue([_said(item, depth + 1, seen) for item in node.value], line)
     found: dict[str, YamlValue] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.value in found:
             raise TopologyError("a key twice, or one that is no word", line=key.start_mark.line + 1)
-        found[key.value] = _said(value, depth + 1)
+        found[key.value] = _said(value, depth + 1, seen)
     return YamlValue(found, line)
 
 
