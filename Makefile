@@ -14,7 +14,10 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.built
 	$(VENV)/bin/python examples/demo.py
 
-test: test-tools check test-compiled test-interpreted
+# The checks take one processor, and the compiled run's workers wait a fifth of their time.
+test: test-tools $(VENV)/.installed
+	@$(MAKE) --no-print-directory -j2 check test-compiled
+	@$(MAKE) --no-print-directory test-interpreted
 	@cat build/summary-compiled.txt build/summary-interpreted.txt
 
 # Half more tests at once than there are processors (tests/suite_plan.py), those of one file in one process, long
@@ -24,19 +27,23 @@ PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
 
 # Compiled modules in $(VENV).  What builds them is there too, and no environment of pip's own, so that the build
 # can be watched; it makes the wheel that pip unpacks.  What is made already below build/ is found again, here and
-# when pip is called by hand.
+# when pip is called by hand.  What the extras EXTRAS need is brought meanwhile.
 $(VENV)/.built: $(SOURCES)
 	@echo "softhca: an environment in $(VENV), and modules that are compiled once (a minute or two on two processors)"
 	test -x $(VENV)/bin/python || $(PYTHON) release/environment.py $(VENV)
 	@mkdir -p build
 	$(VENV)/bin/python -c 'import tomllib; said = tomllib.load(open("pyproject.toml", "rb")); print(*said["build-system"]["requires"], *said["project"]["dependencies"], sep="\n")' >build/requires.txt
 	$(VENV)/bin/python $(PIP) -r build/requires.txt
+	$(VENV)/bin/python -c 'import sys, tomllib; said = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(one for name in sys.argv[1:] for one in said[name]), sep="\n", end="")' $(EXTRAS) >build/extras.txt
 	rm -rf build/wheel
-	SOFTHCA_EXT=require $(VENV)/bin/python -W 'ignore:setup.py install is deprecated' setup.py -q bdist_wheel --compression stored --dist-dir build/wheel
+	{ [ ! -s build/extras.txt ] || $(VENV)/bin/python $(PIP) -r build/extras.txt; } & extras=$$!; \
+	SOFTHCA_EXT=require $(VENV)/bin/python -W 'ignore:setup.py install is deprecated' setup.py -q bdist_wheel --compression stored --dist-dir build/wheel; \
+	  built=$$?; wait $$extras && exit $$built
 	$(VENV)/bin/python $(PIP) --no-deps --no-index --force-reinstall build/wheel/softhca-*.whl
 	touch $@
 
 # And what tests and checks need.
+$(VENV)/.installed: EXTRAS := test check
 $(VENV)/.installed: $(VENV)/.built
 	$(VENV)/bin/python $(PIP) 'softhca[test,check]'
 	touch $@
