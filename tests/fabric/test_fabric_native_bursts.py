@@ -7,7 +7,7 @@ from random import Random
 
 from packet_fabric import packet
 
-from softhca.fabric.native_bursts import MOST_BYTES, set_lane, units
+from softhca.fabric.native_bursts import MOST_BURST_BYTES, MOST_BYTES, set_lane, units
 from softhca.wire import vcrc
 
 
@@ -50,3 +50,8 @@ def test_the_longest_packet_is_one_and_a_longer_is_not() -> None:
     longer = packet(3, 4, bytes(4096 + 128), grh=True)
     assert list(units(memoryview(bytearray(longer)), len(longer))) == [None]
     assert list(units(memoryview(bytearray(70_000)), 100)) == [None]
+
+
+def test_a_burst_has_a_bound() -> None:
+    for length, segments in ((MOST_BURST_BYTES, MOST_BURST_BYTES // 64), (MOST_BURST_BYTES + 1, 1)):
+        assert list(units(memoryview(bytes(length)), 64)) == [None] * segments

@@ -258,3 +258,17 @@ def test_a_file_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
             read("#" * 101)
         with pytest.raises(TopologyError, match=r"neither|empty"):
             read("x:" if read is read_ibnetdiscover else "#" * 100)
+
+
+@pytest.mark.parametrize(("here", "there"), [("w=1", ""), ("", "w=1"), ("w=1", "w=1")])
+def test_a_link_is_as_wide_as_either_end_says(here: str, there: str) -> None:
+    text = f'Switch 8 "s"\n[1] "h"[1] {here}\nHca 1 "h"\n[1] "s"[1] {there}\n'
+    assert read_ibnetdiscover(text).links[0].width is LinkWidth.X1
+
+
+def test_numbers_of_a_maker_fit_their_fields_and_descriptions_their_quotes() -> None:
+    text = 'vendid=0x12345678\ndevid=0x12345\nSwitch 8 "s"\n'
+    node = read_ibnetdiscover(text).nodes[0]
+    assert (node.vendor_id, node.device_id) == (0x345678, 0x2345)
+    said = Topology((replace(node, description='a "new" one\n'),), ())
+    assert read_ibnetdiscover(write_ibnetdiscover(said)).nodes[0].description == "a ?new? one?"

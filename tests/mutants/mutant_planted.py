@@ -33,6 +33,9 @@ ON_NETWORKS = "testing/test_testing_network.py"
 ON_SESSIONS = "fabric/test_fabric_umad_sessions.py"
 PACKET_BOUNDS = "fabric/test_fabric_packet_bounds.py"
 ON_ETHERNET = "fabric/test_fabric_ethernet.py"
+ON_UMAD = "runtime/test_runtime_umad_server.py"
+ON_BURSTS = "fabric/test_fabric_native_bursts.py"
+ON_FILES = "fabric/test_fabric_topology_file.py"
 VERDICTS = "fabric/test_fabric_manager_verdicts.py"
 OF_DIRECTORY = "memory/test_shared_directory.py"
 OF_WITHDRAWAL = "memory/test_shared_withdrawal.py"
@@ -272,4 +275,22 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "a link that is up again begins with a pause"), ON_ETHERNET),
     (m("topology-alias-is-taken", "fabric/topology_yaml.py", "    seen.add(id(node))\n", "",
        "a file of a few KiB takes all memory"), "fabric/test_fabric_topology_file.py"),
+    (m("bursts-one-byte-more", "fabric/native_bursts.py", "or length > MOST_BURST_BYTES:", "or length > MOST_BURST_BYTES + 1:",
+       "a burst has another bound than it says"), ON_BURSTS),
+    (m("files-width-of-one-end", "fabric/topology_file.py", "width = port.width or back.width or LinkWidth.X4", "width = port.width or LinkWidth.X4",
+       "a link is wider than its other end says"), ON_FILES),
+    (m("files-vendor-of-any-size", "fabric/topology_file.py", "vendor_id=said.get(\"vendid\", (0, None))[0] & 0xFF_FFFF", "vendor_id=said.get(\"vendid\", (0, None))[0]",
+       "a maker's number does not fit NodeInfo"), ON_FILES),
+    (m("files-quotes-in-quotes", "fabric/topology_file.py", "\"\".join(c if c.isprintable() and c != '\"' else \"?\" for c in text)", "\"\".join(c if c.isprintable() else \"?\" for c in text)",
+       "a description that has quotes loses what is behind them"), ON_FILES),
+    (m("umad-server-for-all", "runtime/umad_server.py", "return data, text, uid in (0, os.geteuid())", "return data, text, True",
+       "anybody on the host manages a fabric"), ON_UMAD),
+    (m("umad-server-keeps-who-has-gone", "runtime/umad_server.py", "            self._blocked.discard(session)\n            if old is not None:", "            if old is not None:",
+       "programs that did not read stay in memory when they have gone"), ON_UMAD),
+    (m("umad-server-spins", "runtime/umad_server.py", "        self._loop.want(self._sockets[session].fileno(), True, False)\n", "",
+       "a server spins for good for a program that once did not read"), ON_UMAD),
+    (m("umad-server-keeps-who-is-reset", "runtime/umad_server.py", "                if error.errno in _GONE:\n                    self._end(session)\n                return", "                return",
+       "a program that has gone keeps its place"), ON_UMAD),
+    (m("umad-server-of-one-program", "runtime/umad_server.py", "        for _ in range(MOST_A_TURN):\n            if made is None", "        for _ in range(1 << 30):\n            if made is None",
+       "a program that sends all the time is the only one served"), ON_UMAD),
 )  # fmt: skip

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from softhca.fabric.mad_plane import MadPlane
 from softhca.management import constants as c
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
+from softhca.runtime import umad_server
 from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.umad_server import UmadServer
 
@@ -196,3 +199,87 @@ def test_a_manager_of_ours_works_between_the_programs() -> None:
     assert {port.state for port in ports} == {4}
     program.close()
     at.close()
+
+
+@pytest.mark.parametrize(("uid", "connected"), [(0, 1), (os.geteuid(), 1), (os.geteuid() + 1, 0)])
+def test_only_programs_of_the_same_user_and_root_are_served(
+    local: Server, monkeypatch: pytest.MonkeyPatch, uid: int, connected: int
+) -> None:
+    said = SimpleNamespace(size=umad_server._CREDENTIALS.size, unpack=lambda content: (1, uid, 1))
+    monkeypatch.setattr(umad_server, "_CREDENTIALS", said)
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as control,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as data,
+    ):
+        control.bind(f"\0{NAME}:ctl6000\0")
+        data.bind(f"\0{NAME}:in6000\0")
+        asked = u.CONTROL.pack(u.MAGIC, 0, u.CONNECT, 44, u._CONNECT.pack(6000, 0, 0, b""))
+        control.sendto(asked, f"\0{NAME}:ctl\0")
+        local.turn(0)
+    assert (len(local.sessions.sessions), local.refused) == (connected, 1 - connected)
+
+
+class Talking:
+    """A program's socket that is told what to say by ``says``."""
+
+    def __init__(self, real: socket.socket, says: Callable[[], bytes]) -> None:
+        self.real, self.says, self.asked = real, says, 0
+
+    def fileno(self) -> int:
+        return self.real.fileno()
+
+    def recv(self, _: int) -> bytes:
+        self.asked += 1
+        assert self.asked < 1000, "nobody else has a turn"
+        return self.says()
+
+    def close(self) -> None:
+        self.real.close()
+
+
+def talking(local: Server, number: int, says: Callable[[], bytes]) -> tuple[Program, Any, Any]:
+    program = Program(local, number)
+    session = local.sessions.sessions[program.number]
+    local._sockets[session] = made = Talking(local._sockets[session], says)  # type: ignore[assignment]
+    return program, session, made
+
+
+def test_a_program_that_says_very_much_leaves_the_others_their_turn(local: Server) -> None:
+    program, session, made = talking(local, 7000, request)
+    local._take(session)
+    assert (made.asked, len(session.outgoing)) == (umad_server.MOST_A_TURN,) * 2
+    program.close()
+
+
+@pytest.mark.parametrize(("code", "left"), [(errno.ECONNRESET, 0), (errno.ENOMEM, 1)])
+def test_a_program_whose_socket_is_gone_is_let_go_and_no_other(local: Server, code: int, left: int) -> None:
+    def says() -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    program, session, _ = talking(local, 7001, says)
+    local._take(session)
+    assert (len(local.sessions.sessions), len(local._sockets)) == (left, left)
+    program.close()
+
+
+def test_a_program_that_reads_again_is_waited_for_no_more(local: Server) -> None:
+    program = Program(local, 8000)
+    session = local.sessions.sessions[program.number]
+    wanted: list[tuple[bool, bool]] = []
+    want = local.loop.want
+    local.loop.want = lambda number, *what: (wanted.append(what), want(number, *what))[1]  # type: ignore[method-assign,assignment]
+    while not local._blocked:
+        program.data.send(request())
+        local.turn(0)
+    assert wanted == [(True, True)]
+    while session.outgoing:
+        program.data.recv(4096)
+        local.turn(0)
+    assert wanted[-1] == (True, False)
+    assert local._blocked == set()
+    while not local._blocked:
+        program.data.send(request())
+        local.turn(0)
+    program.ask(u.DISCONNECT)
+    assert local._blocked == set()
+    program.close()
