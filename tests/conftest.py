@@ -113,13 +113,14 @@ def few_descriptors_are_left() -> Iterator[None]:
 
 @dataclass
 class VerbsPair:
-    """Two open contexts on two devices of this process; ``mode`` says where their adapters live,
-    ``same_host`` whether they share memory."""
+    """Two open contexts on two devices of this process, with these ``names``; ``mode`` says where their
+    adapters live, ``same_host`` whether they share memory."""
 
     client: Context
     server: Context
     mode: str
     same_host: bool = False
+    names: tuple[str, str] = ("pair0", "pair1")
 
 
 def meet(*names: str) -> None:
@@ -167,8 +168,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 NAMES = ("pair0", "pair1")
 KEPT_NAMES = ("kept0", "kept1")
-SHARING = ("suite", "mailbox")
-"""Folders whose tests share adapter processes, as they name no device and kill none."""
+SHARING = ("suite", "mailbox", "test_runtime_pair.py")
+"""Folders and files whose tests share adapter processes, as they give no device a name and kill none."""
 
 
 @contextlib.contextmanager
@@ -241,14 +242,14 @@ def verbs_pair(
     mode = "embedded" if same_host else request.param
     names = NAMES
     with contextlib.ExitStack() as stack:
-        if mode == "process" and request.path.parent.name in SHARING:
+        if mode == "process" and not {request.path.parent.name, request.path.name}.isdisjoint(SHARING):
             names = KEPT_NAMES
             kept_processes()
         else:
             stack.enter_context(open_devices(names, mode, loopback_address, same_host))
         if same_host:
             meet(*names)
-        pair = VerbsPair(*(Context(name=name) for name in names), mode, same_host)
+        pair = VerbsPair(*(Context(name=name) for name in names), mode, same_host, names)
         yield pair
         pair.client.close()
         pair.server.close()

@@ -72,7 +72,7 @@ def test_connected_devices_sleep_when_there_is_nothing_to_do(verbs_pair):
             link.one_sided(RemoteOperation.WRITE, number, 4096)
             take(link.client_cq, 1)
         # acknowledgement timers that are still armed run out first
-        until(lambda: max(wakeups_within(0.5, "pair0", "pair1")) <= 2)
+        until(lambda: max(wakeups_within(0.5, *verbs_pair.names)) <= 2)
 
 
 def wakeups_within(seconds, *names):
@@ -123,7 +123,7 @@ def sleeps(name):
 
 
 def test_a_receive_that_is_posted_after_an_error_nobody_told_of_is_flushed(verbs_pair):
-    driver = verbs_pair.server.driver
+    driver, server = verbs_pair.server.driver, verbs_pair.names[1]
     cq = driver.create_cq(16, "channel")
     with connected(verbs_pair, 64, cq) as link:
         link.client.qp.post_send(0, 2, 0, 1, 1, 1, 0, 0, 0, 0, 0, link.client.element(8), None)
@@ -135,8 +135,8 @@ def test_a_receive_that_is_posted_after_an_error_nobody_told_of_is_flushed(verbs
         waiter.start()
         try:
             if verbs_pair.mode == "embedded":
-                until(lambda: devices.find("pair1").engine.loop.sleeper.waiters)
-            until(lambda: sleeps("pair1"))
+                until(lambda: devices.find(server).engine.loop.sleeper.waiters)
+            until(lambda: sleeps(server))
             link.server.qp.state = RTS  # as if nothing had told this side
             link.post_receive(9, 8)
             until(lambda: not waiter.is_alive())
