@@ -36,6 +36,7 @@ ON_ETHERNET = "fabric/test_fabric_ethernet.py"
 ON_UMAD = "runtime/test_runtime_umad_server.py"
 ON_BURSTS = "fabric/test_fabric_native_bursts.py"
 ON_FILES = "fabric/test_fabric_topology_file.py"
+ON_PUMPS = "testing/test_testing_event_pump.py"
 VERDICTS = "fabric/test_fabric_manager_verdicts.py"
 OF_DIRECTORY = "memory/test_shared_directory.py"
 OF_WITHDRAWAL = "memory/test_shared_withdrawal.py"
@@ -293,4 +294,8 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "a program that has gone keeps its place"), ON_UMAD),
     (m("umad-server-of-one-program", "runtime/umad_server.py", "        for _ in range(MOST_A_TURN):\n            if made is None", "        for _ in range(1 << 30):\n            if made is None",
        "a program that sends all the time is the only one served"), ON_UMAD),
+    (m("network-end-is-not-seen", "testing/network.py", "        self.now = end\n        self.run(limit_ns=0)", "        self.now = end",
+       "a program that serves by itself does not see that its time is over"), ON_NETWORKS),
+    (m("pump-earlier-event-is-late", "testing/event_pump.py", "if self._planned_ns < self._timeline.now or time_ns < self._planned_ns:", "if self._planned_ns < 0:",
+       "frames that come soon wait for one that comes later"), ON_PUMPS),
 )  # fmt: skip

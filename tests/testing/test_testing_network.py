@@ -374,3 +374,16 @@ def test_other_faults_for_all_are_for_every_direction():
         network.run()
     assert [datagram.event for datagram in seen] == [LOST, RECEIVED, LOST]
     network.close()
+
+
+def test_programs_that_serve_see_the_time_that_has_passed():
+    with Network() as network:
+        start, seen = network.now, []
+
+        def task():
+            seen.append(network.now - start)
+            return False
+
+        network.tasks.append(task)
+        network.elapse(1000)
+        assert seen == [0, 1000]
