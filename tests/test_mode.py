@@ -47,6 +47,7 @@ def test_there_are_hot_modules_to_look_at() -> None:
     assert "softhca.machine.primitives" in HOT
 
 
+@pytest.mark.skipif(os.environ.get("SOFTHCA_EXPECT") == "interpreted", reason="it reads sources alone")
 @pytest.mark.parametrize("group", suite_plan.ONCE, ids=lambda group: group.files[0])
 def test_hot_modules_of_what_runs_once_are_held_in_both_runs_by_other_tests(group: suite_plan.Once) -> None:
     files, instead = (
