@@ -16,7 +16,7 @@ from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.machine.primitives import address_of
 from softhca.sockets import stream as stream_module
-from softhca.sockets import stream_path
+from softhca.sockets import waiting
 from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.memory_management import RecordA
 from softhca.sockets.protocol import (
@@ -31,10 +31,10 @@ from softhca.sockets.protocol import (
     Offer,
 )
 from softhca.sockets.stream import Guard, Stream
-from softhca.sockets.stream_path import BUSY_NS, MORE_NS, OTHERS_NS
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
+from softhca.sockets.waiting import BUSY_NS, MORE_NS, OTHERS_NS
 from softhca.sockets.work_requests import SIGNALED, WorkRequests
 from softhca.verbs import enums as e
 
@@ -337,7 +337,7 @@ class Clock:
     def __init__(self, made: Scripted, monkeypatch: pytest.MonkeyPatch, busy: int, step_ns: int) -> None:
         self.now_ns, self.polls = 1_000_000_000, 0
         self.busy, self.step_ns = busy, step_ns
-        monkeypatch.setattr(stream_path, "monotonic_ns", lambda: self.now_ns)
+        monkeypatch.setattr(waiting, "monotonic_ns", lambda: self.now_ns)
         made.stream._progress = self.poll
 
     def poll(self) -> bool:

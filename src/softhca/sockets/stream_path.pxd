@@ -1,29 +1,28 @@
-from softhca.driver.poll_back_off cimport PollBudget
 from softhca.driver.polling cimport CompletionPoller
 from softhca.driver.work_requests cimport Completion
 from softhca.sockets.behind_pool cimport BehindPool
 from softhca.sockets.stream_receiving cimport Receiver
 from softhca.sockets.stream_sending cimport Sender
 from softhca.sockets.stream_state cimport StreamState
+from softhca.sockets.waiting cimport Waiting
 from softhca.sockets.work_requests cimport WorkRequests
 
 
-cdef class StreamPath:
+cdef class StreamPath(Waiting):
     cdef public int error
     cdef public object on_change, on_stall
     cdef public bint receiving_ended, used
     cdef public Sender sender
     cdef public Receiver receiver
     cdef public object _lock
-    cdef public bint _news, _pumping, _missed, _closed, _lost, _goodbye, _watched, _polls
+    cdef public bint _news, _pumping, _missed, _closed, _lost, _goodbye, _watched
     cdef public unsigned int _owed, _sleeping
     cdef public unsigned long long _next_look
     cdef public StreamState _state
     cdef public WorkRequests _requests
-    cdef public PollBudget _budget
     cdef public CompletionPoller _poller
     cdef public Completion _completion
-    cdef public object _progress, _given_back, _driver
+    cdef public object _given_back, _driver
 
     cpdef object _serve(self)
     cpdef object unlock(self)
@@ -37,9 +36,7 @@ cdef class StreamPath:
     cpdef object _arrived(self, unsigned int immediate)
     cpdef object _changed(self)
     cpdef object _credit(self, bint anyhow=*, bint empty=*)
-    cpdef bint wait(self, object ready, object deadline_s) except -1
     cpdef bint _has_ended(self, object ready) except -1
-    cpdef bint _poll(self, object ready) except -1
     cpdef bint _may_receive(self) except -1
     cpdef bint _may_send(self) except -1
     cpdef StreamState _look(self)

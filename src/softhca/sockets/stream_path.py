@@ -13,13 +13,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 import cython
 
 from softhca.driver.errors import DriverError
-from softhca.driver.poll_back_off import PEER_NS, PollBudget
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.sockets.behind_pool import BehindPool
@@ -28,6 +26,7 @@ from softhca.sockets.stream_parts import Stopped, failure
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
+from softhca.sockets.waiting import READABLE, WRITABLE, Ready, Waiting
 from softhca.sockets.work_requests import WorkRequests
 from softhca.verbs import enums as e
 from softhca.verbs.pyverbs_error import PyverbsError
@@ -35,36 +34,24 @@ from softhca.verbs.pyverbs_error import PyverbsError
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
 
-READABLE, WRITABLE = 1, 2
-"""What `StreamPath.wait` waits for most often."""
 LOOK_EACH = 4096
 """Whether the adapter writes in place is asked after 1, 2, 4 … messages, and then each time after so many."""
 NEVER = 1 << 62
 """No message has this number."""
 OWED = 16
 """Receive work requests that have completed are posted anew so many at a time."""
-MORE_NS, BUSY_NS = 20_000, 2_000_000
-"""A call that has found work polls on for at least so long, and so long in all at most: others may want the
-interpreter's lock, and it may have a deadline."""
-OTHERS_NS = 15_000
-"""In a poll in vain that takes longer another program has run: the peer perhaps, unless it is longer than
-`PEER_NS`."""
 FAILED = (PyverbsError, DriverError)
 """What a device that has failed, or is closed, raises."""
-
-Ready = Callable[[], bool] | int
 
 _READABLE, _WRITABLE = cython.declare(cython.int, READABLE), cython.declare(cython.int, WRITABLE)
 _OWED = cython.declare(cython.uint, OWED)
 _LOOK_EACH = cython.declare(cython.ulonglong, LOOK_EACH)
-_MORE_NS, _BUSY_NS = cython.declare(cython.ulonglong, MORE_NS), cython.declare(cython.ulonglong, BUSY_NS)
-_OTHERS_NS, _PEER_NS = cython.declare(cython.ulonglong, OTHERS_NS), cython.declare(cython.ulonglong, PEER_NS)
 _CREDIT = cython.declare(cython.int, CREDIT)
 _MESSAGES = cython.declare(cython.Py_ssize_t, MESSAGES)
 _RECV = cython.declare(cython.uint, int(e.IBV_WC_RECV))
 
 
-class StreamPath:
+class StreamPath(Waiting):
     """The state of a stream, all of it `Stream`'s.
 
     ``used``: the program has begun to send or to receive.  ``_news``: an event was not answered yet.
@@ -92,11 +79,8 @@ class StreamPath:
     _sleeping: int
     _state: StreamState  # None until the peer has said its offer, as the next one
     _requests: WorkRequests
-    _budget: PollBudget
     _poller: CompletionPoller
     _completion: Completion
-    _progress: Callable[[], bool]
-    _polls: bool
     _given_back: deque[int]
     _driver: DeviceDriver
     # Of `Stream`:
@@ -105,21 +89,20 @@ class StreamPath:
     _forged: Callable[[], object]
     _judge_end: Callable[[], object]
     _reclaim: Callable[[], object]
-    _sleep: Callable[[Callable[[], bool], float | None], bool]
     _writes_in_place: Callable[[], bool]
 
     def _begin_path(self) -> None:
         """Of a new stream, whose halves, completion queue and driver come later."""
+        self._begin_waiting()
         self.error = 0
         self.on_change = self.on_stall = None
         self.receiving_ended = self.used = False
         self._lock = threading.RLock()
         self._news = self._pumping = self._missed = self._closed = self._lost = False
-        self._goodbye = self._watched = self._polls = False
+        self._goodbye = self._watched = False
         self._state = self._requests = None  # type: ignore[assignment]
         self._owed = self._sleeping = 0
         self._next_look = NEVER
-        self._budget = PollBudget()
         self._completion = Completion()
 
     # completions
@@ -267,14 +250,6 @@ class StreamPath:
 
     # waiting
 
-    def wait(self, ready: Ready, deadline_s: float | None) -> bool:
-        """Wait, driving the device, until ``ready`` (`READABLE`, `WRITABLE`, or what is to be called) or an
-        error; False at the deadline (of ``time.monotonic``).
-        """
-        if self._has_ended(ready) or (self._polls and self._poll(ready)):
-            return True
-        return self._sleep(partial(self._has_ended, ready), deadline_s)
-
     def _has_ended(self, ready: Ready) -> bool:
         """Whether a wait for ``ready`` is over, after taking what has come."""
         if self._pumping or self._has_news():
@@ -292,37 +267,6 @@ class StreamPath:
         if not isinstance(ready, int):
             return ready()
         return self._may_receive() if ready == _READABLE else self._may_send()
-
-    def _poll(self, ready: Ready) -> bool:
-        """Drive the device for a short time, and as long as there is work, until ``ready``; whether it is."""
-        budget: PollBudget = self._budget
-        now: cython.ulonglong = monotonic_ns()
-        after: cython.ulonglong
-        until: cython.ulonglong = budget.until(now)
-        limit: cython.ulonglong = until - now
-        last: cython.ulonglong = now + _BUSY_NS
-        others: cython.bint = False
-        while True:
-            worked: cython.bint = self._progress()
-            if self._has_ended(ready):
-                if limit or others:
-                    budget.found()
-                return True
-            after = monotonic_ns()
-            if worked:  # what is waited for takes more than one turn
-                until = min(after + max(limit, _MORE_NS), last)
-                others = False
-            elif not others and _OTHERS_NS <= after - now <= _PEER_NS:
-                others = True  # have run in the poll's yield, the peer perhaps: look what it has done
-                continue
-            else:
-                budget.yielded(now, after)
-                others = False
-            if after >= until or budget.contended(after):
-                if limit:
-                    budget.gave_up()
-                return False
-            now = after
 
     @property
     def readable(self) -> bool:
