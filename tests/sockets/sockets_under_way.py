@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import select
 import socket as kernel
 import threading
+import types
 from collections.abc import Callable
 
 import pytest
@@ -33,6 +35,24 @@ class Held:
             return begin(asking, *arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(Asking, "begin", held)
+
+
+def holders(held: object, depth: int = 7) -> str:
+    """What refers to an object, and to what does, for the message of a test that finds it alive."""
+    lines, seen = [], {id(held)}
+
+    def look(one: object, level: int) -> None:
+        for each in gc.get_referrers(one):
+            if id(each) in seen or isinstance(each, types.FrameType) or each is lines or len(lines) > 200:
+                continue
+            seen.add(id(each))
+            text = f"{type(each).__name__} {list(each)[:8] if isinstance(each, dict) else each!r}"
+            lines.append("  " * level + text[:160].replace("\n", " "))
+            if level < depth and not isinstance(each, types.ModuleType):
+                look(each, level + 1)
+
+    look(held, 0)
+    return "\n".join(lines)
 
 
 def settled(hub: Hub = CONNECTING) -> None:

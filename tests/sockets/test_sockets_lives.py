@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sockets_under_way import holders
 
 from machine_speed import limit_s
 from softhca import sockets
@@ -318,7 +319,7 @@ def test_the_memory_of_devices_that_are_let_go_is_given_back(connected: Connect)
     end_s = time.monotonic() + limit_s(20)
     while memory() is not None:
         gc.collect()
-        assert time.monotonic() < end_s
+        assert time.monotonic() < end_s, holders(memory())
 
 
 def test_an_accept_that_is_overtaken_by_a_close_keeps_nobody_served(
