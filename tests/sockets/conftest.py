@@ -1,4 +1,6 @@
-"""What the tests of sockets share: connected pairs, and devices that are let go at the end of a file."""
+"""What the tests of sockets share: connected pairs, bound sockets, and devices that are let
+go at the end of a file.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +49,27 @@ def connected() -> Iterator[Callable[..., Pair]]:
         return client, accepted
 
     yield connect
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def bound() -> Iterator[Callable[..., sockets.socket]]:
+    """A function that gives a bound datagram socket; keywords are `Settings`'."""
+    made: list[sockets.socket] = []
+
+    def bind(address: tuple[str, int] = ("127.0.0.1", 0), **settings: object) -> sockets.socket:
+        family = kernel.AF_INET6 if ":" in address[0] else kernel.AF_INET
+        one = sockets.socket(family, kernel.SOCK_DGRAM)
+        made.append(one)
+        if settings:
+            one.settings = sockets.Settings(**settings)  # type: ignore[arg-type]
+        one.settimeout(limit_s(20))
+        one.bind(address)
+        assert one.datagrams is not None
+        return one
+
+    yield bind
     for each in made:
         each.close()
 

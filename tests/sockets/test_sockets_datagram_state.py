@@ -181,15 +181,15 @@ def test_nothing_is_read_before_its_sender_is_believed() -> None:
     other = GID, 9
     arriving.header(3, 30, source=other)
     assert not arriving.state.queue
-    assert arriving.state.unsettled
+    assert arriving.state.unsettled()
     assert arriving.state.claims() == [CLAIM, Claim(other, CLAIM.address)]
     assert arriving.state.claims() == []
-    assert not arriving.state.unsettled
+    assert not arriving.state.unsettled()
     arriving.state.decide(Claim(other, CLAIM.address), False, 0)
     arriving.state.decide(CLAIM, True, 0)
-    assert arriving.state.unsettled
+    assert arriving.state.unsettled()
     arriving.state.credits.due(0)
-    assert not arriving.state.unsettled
+    assert not arriving.state.unsettled()
     assert [each.total for each in arriving.state.queue] == [10, 20]
     assert arriving.state.dropped == {"forged": 1}
     arriving.now_ns = datagram_state.BELIEVED_NS - 1

@@ -10,7 +10,7 @@ import socket as kernel
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from sockets_under_way import settled
@@ -28,37 +28,16 @@ from softhca.sockets.datagram_state import Claim
 from softhca.sockets.hub import HUB
 from softhca.verbs.cmid import CMID
 
-HERE = ("127.0.0.1", 0)
 IP_PKTINFO = 8
+Bound = Callable[..., sockets.socket]
+HERE = ("127.0.0.1", 0)
 LENGTHS = [0, 1, 480, 481, 4064, 4065, 8192, 16384, 16385, 40_000, 65_507]
 LONG_S = limit_s(60)
-Bound = Callable[..., sockets.socket]
 
 
 def pattern(length: int, start: int = 0) -> bytes:
     """Bytes that differ from place to place."""
     return (bytes(at * 31 % 253 for at in range(start, start + 1021)) * (length // 1021 + 1))[:length]
-
-
-@pytest.fixture
-def bound() -> Iterator[Bound]:
-    """A function that gives a bound datagram socket; keywords are `Settings`'."""
-    made: list[sockets.socket] = []
-
-    def bind(address: tuple[str, int] = HERE, **settings: object) -> sockets.socket:
-        family = kernel.AF_INET6 if ":" in address[0] else kernel.AF_INET
-        one = sockets.socket(family, kernel.SOCK_DGRAM)
-        made.append(one)
-        if settings:
-            one.settings = sockets.Settings(**settings)  # type: ignore[arg-type]
-        one.settimeout(limit_s(20))
-        one.bind(address)
-        assert one.datagrams is not None
-        return one
-
-    yield bind
-    for each in made:
-        each.close()
 
 
 def port_of(one: sockets.socket) -> object:
@@ -315,6 +294,9 @@ def test_the_kernel_s_datagrams_and_ours_take_turns(bound: Bound) -> None:
         for _ in range(4):
             plain.sendto(b"kernel", other.getsockname())
             one.sendto(b"rdma", other.getsockname())
+        end = other.datagrams
+        assert end is not None
+        assert end.wait(lambda: end._kernel_ready, time.monotonic() + LONG_S)
         found = [other.recv(10) for _ in range(8)]
     assert sorted(found[:4]) == [b"kernel", b"kernel", b"rdma", b"rdma"]
     assert sorted(found) == [b"kernel"] * 4 + [b"rdma"] * 4
@@ -478,19 +460,10 @@ def test_what_is_malformed_is_dropped_and_counted(bound: Bound) -> None:
     assert other.recv(10) == b"right"
     port, way = port_of(one), one.datagrams.peer_at(*other.getsockname()).way  # type: ignore[union-attr]
     for text in (b"", b"sD", bytes(40), struct.pack("!2sBBHHIHH16s", b"sD", 2, 3, 5, 1, 0, 99, 0, bytes(16))):
-        run = sockets_page(text)
-        port._post(way, [(0, [run])], 8, 0, text)  # type: ignore[attr-defined]
+        port._say(way, text, True)  # type: ignore[attr-defined]
     one.sendto(b"right again", other.getsockname())
     assert other.recv(20) == b"right again"
     assert other.datagrams.dropped() == {"malformed": 4}  # type: ignore[union-attr]
-
-
-def sockets_page(text: bytes) -> object:
-    """An element of inline data."""
-    from softhca.verbs.wr import SGE
-
-    address = primitives.address_of(memoryview(text), False) if text else 0
-    return SGE(address, len(text), 0)
 
 
 def test_who_does_not_read_loses_the_newest_and_counts_them(bound: Bound) -> None:

@@ -62,6 +62,7 @@ def text_of(address: bytes, version: int) -> str | None:
     return socket.inet_ntop(socket.AF_INET6, address)
 
 
+@lru_cache(maxsize=1024)
 def name_of(address: tuple[bytes, int], version: int) -> tuple[Any, ...]:
     """An address and port, as `recvfrom` gives them."""
     host = text_of(address[0], version)

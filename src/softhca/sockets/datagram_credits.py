@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import cython
+
 from softhca.sockets.datagram_protocol import MOST_WINDOW
 
 Source = tuple[bytes, int]
@@ -31,7 +33,7 @@ LEAST = 64
 """Who has waited in vain waits half as long the next time, down to this part of what is allowed."""
 FAR = 1 << 16
 """Positions that differ by more are of another beginning."""
-_MASK = 0xFFFFFFFF
+_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
 
 
 def ahead(one: int, other: int) -> int:
@@ -62,24 +64,27 @@ class SendCredit:
         """
         if self.free:
             return True
-        wanted = min(messages, max(self.window * 3 // 4, 1))
+        wanted: cython.longlong = min(messages, max(self.window * 3 // 4, 1))
         if ahead(self.limit, self.position) >= wanted:
             return True
         self._wanted = wanted
         if self._since_ns is None:
             self._since_ns, self._heard = now_ns, False
-        if now_ns >= self.until_ns:
+        if now_ns >= self._until():
             self.give_up()
         return self.free
 
     @property
     def until_ns(self) -> int:
         """When who waits sends all the same."""
+        return self._until()
+
+    def _until(self) -> int:
         return (self._since_ns or 0) + self._patience_ns
 
     def stalled(self, now_ns: int) -> bool:
         """Whether somebody was told no, and is to wait still."""
-        return self._since_ns is not None and now_ns < self.until_ns
+        return self._since_ns is not None and now_ns < self._until()
 
     def give_up(self) -> None:
         """Send without credit from here on, and wait less the next time, unless the peer has told something
@@ -136,7 +141,7 @@ class ReceiveCredits:
 
     def admit(self, source: Source, address: Address, now_ns: int) -> int:
         """Who is going to send; its window at first."""
-        sender = self._sender(source, address)
+        sender: Sender = self._sender(source, address)
         sender.last_ns = now_ns
         self._counted_ns = now_ns - COUNTED_NS
         sender.window = self.first(now_ns)
@@ -153,33 +158,39 @@ class ReceiveCredits:
         """The window of one of them."""
         if now_ns - self._counted_ns >= COUNTED_NS:
             self._counted_ns = now_ns
-            recent = (now_ns - each.last_ns < ACTIVE_NS for each in self._senders.values())
-            self._active = sum(recent)
+            self._active = self._count(now_ns)
         return self._at_least(self._room // max(self._active, 1))
 
+    def _count(self, now_ns: int) -> int:
+        return sum(now_ns - each.last_ns < ACTIVE_NS for each in self._senders.values())
+
+    def _forget_one(self) -> None:
+        idle = next((each for each in self._senders.values() if not each.held), None)
+        if idle is not None:
+            del self._senders[idle.source]
+            self.touched.pop(idle, None)
+
     def _sender(self, source: Source, address: Address) -> Sender:
-        found = self._senders.get(source)
-        if found is None:
+        found: Sender
+        if source not in self._senders:
             if len(self._senders) >= MOST_SENDERS:
-                idle = next((each for each in self._senders.values() if not each.held), None)
-                if idle is not None:
-                    del self._senders[idle.source]
-                    self.touched.pop(idle, None)
+                self._forget_one()
             found = self._senders[source] = Sender(source, address, 0)
         else:
+            found = self._senders[source]
             self._senders.move_to_end(source)
         found.address = address
         return found
 
     def whole(self, source: Source, address: Address, position: int, messages: int, now_ns: int) -> Sender:
         """A datagram of so many messages, which begins at ``position``, is whole."""
-        sender = self._sender(source, address)
-        new = now_ns - sender.last_ns >= ACTIVE_NS
+        sender: Sender = self._sender(source, address)
+        new: cython.bint = now_ns - sender.last_ns >= ACTIVE_NS
         sender.last_ns = now_ns
         if new:
             self._counted_ns = now_ns - COUNTED_NS
-        behind = position + messages & _MASK
-        moved = ahead(behind, sender.seen)
+        behind: cython.longlong = position + messages & _MASK
+        moved: cython.longlong = ahead(behind, sender.seen)
         if not sender.begun or abs(moved) > FAR:
             sender.begun, sender.seen = True, behind
             sender.told = position + (sender.window or self.first(now_ns)) & _MASK
@@ -200,10 +211,11 @@ class ReceiveCredits:
     def due(self, now_ns: int) -> list[tuple[Sender, int, int]]:
         """Who is to be told a limit now, and a window; each is `tell`'s once it was said."""
         found = []
+        sender: Sender
         touched, self.touched = self.touched, {}
         for sender in touched:
-            window = self.share(now_ns)
-            limit = sender.seen + window - sender.held & _MASK
+            window: cython.longlong = self.share(now_ns)
+            limit: cython.longlong = sender.seen + window - sender.held & _MASK
             if sender.begun and 4 * ahead(limit, sender.told) >= window:
                 found.append((sender, limit, window))
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from softhca.sockets.protocol import ProtocolError
 
@@ -23,6 +24,7 @@ SMALLEST_MTU, LARGEST_MTU = 1, 5
 """ibv_mtu: 256 … 4096 bytes."""
 LARGEST_BYTES = {4: 65507, 6: 65527}
 """Of a datagram, by the IP version: what UDP carries, since any peer may have nothing else."""
+_MOST_BYTES = max(LARGEST_BYTES.values())
 GONE = 0xFFFF
 """In place of a number of pages: the socket that says so is closed."""
 CREDIT = 0xFFFE
@@ -82,8 +84,7 @@ def decode_answer(data: bytes) -> tuple[int, int]:
     return int(mtu), int(window)
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """In front of a datagram: the UDP address that it is said to come from (``host`` IPv6 or IPv4-mapped,
     ``port``), its ``number`` among those of its queue pair (16 bits), its length in all, the ``pages``
     messages of the ``mtu`` (``ibv_mtu``) that follow, and the ``position`` of the first among all messages
@@ -122,7 +123,7 @@ class Header:
             if not 1 <= total <= MOST_WINDOW:
                 raise ProtocolError(f"a window of {total}")
             return cls(host, port, number, total, CREDIT, mtu, position)
-        if total > max(LARGEST_BYTES.values()) or cut(total, mtu) != (pages, length - HEADER_BYTES):
+        if total > _MOST_BYTES or cut(total, mtu) != (pages, length - HEADER_BYTES):
             raise ProtocolError(f"{total} bytes as {pages} pages and {length - HEADER_BYTES} bytes")
         return cls(host, port, number, total, pages, mtu, position)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from softhca.sockets.datagram_credits import SendCredit
 from softhca.sockets.datagram_port import PeerPath
-from softhca.sockets.datagram_protocol import cut
 from softhca.sockets.hub import HUB
 
 if TYPE_CHECKING:
@@ -29,12 +28,11 @@ class PeerRoom:
             self._refused = [each for each in self._refused if each.stalled(now_ns)]
         return bool(self._refused)
 
-    def at(self, way: PeerPath, total: int, deadline_s: float | None, blocking: bool) -> bool:
-        """Whether a datagram of ``total`` bytes may go that way: its peer has room for it, or was waited for
+    def at(self, way: PeerPath, messages: int, deadline_s: float | None, blocking: bool) -> bool:
+        """Whether a datagram of so many messages may go that way: its peer has room for it, or was waited for
         as long as the program allows.  False where that would take a wait that is not wanted.
         """
         end, credit = self._end, way.credit
-        messages = cut(total, way.mtu)[0] + 1
 
         def may_send() -> bool:
             return credit.may_send(messages, time.monotonic_ns()) or way.port.failed

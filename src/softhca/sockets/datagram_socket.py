@@ -279,15 +279,16 @@ class DatagramSocket(KernelSocket):
 
     def sendto(self, data: Any, *arguments: Any) -> int:
         """Send to an address."""
+        address = arguments[len(arguments) - 1] if arguments else None
         # A number that was asked for may be in an epoll, which would see the kernel's socket alone.
         if self._end is None and arguments and self.type == kernel.SOCK_DGRAM and not self._shown:
-            self._begin_towards(arguments[-1])
+            self._begin_towards(address)
         if self._end is None or not 1 <= len(arguments) <= 2:
             return super().sendto(data, *arguments)
         flags = arguments[0] if len(arguments) == 2 else 0
-        if arguments[-1] is None:
+        if address is None:
             raise TypeError("sendto(): an address is a tuple, not NoneType")
-        return self._send_to([data], (), flags, arguments[-1])
+        return self._send_to([data], (), flags, address)
 
     def sendmsg(
         self, buffers: Iterable[Any], ancdata: Iterable[Any] = (), flags: int = 0, address: Any = None, /

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from softhca.sockets.datagram_credits import Address, ReceiveCredits, SendCredit, Sender, Source
@@ -29,16 +30,14 @@ MALFORMED, FORGED, FULL, INCOMPLETE, UNCONNECTED = "malformed", "forged", "full"
 """Why something was dropped."""
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """That a source is what a UDP address is."""
 
     source: Source
     address: Address
 
 
-@dataclass
-class Datagram:
+class Datagram(NamedTuple):
     """A whole one: ``claim`` says whose, ``total`` bytes in ``pages`` (slots, in order; all but the last are
     full) and then behind the header in the slot ``first``.  ``position``: of its first message.
     """
@@ -216,12 +215,13 @@ class DatagramState:
 
     def _queue(self, found: Datagram, now_ns: int) -> None:
         sender = self._credit(found, now_ns)
+        slots = found.slots
         if self.only is not None and found.claim.address != self.only:
-            self._drop(UNCONNECTED, found.slots)
+            self._drop(UNCONNECTED, slots)
             return
-        for slot in found.slots:
+        for slot in slots:
             self._holders[slot] = sender
-        self.credits.hold(sender, len(found.slots))
+        self.credits.hold(sender, len(slots))
         self.queue.append(found)
 
     def believes(self, claim: Claim, now_ns: int) -> bool:
@@ -229,7 +229,6 @@ class DatagramState:
         since_ns = self._believed.get(claim)
         return since_ns is not None and now_ns - since_ns < BELIEVED_NS
 
-    @property
     def unsettled(self) -> bool:
         """Whether there is somebody to be asked, told, or forgotten."""
         return bool(self._asks or self.gone or self.credits.touched)
@@ -266,7 +265,10 @@ class DatagramState:
         """Nobody needs them any more; they are of one datagram."""
         sender = self._holders.get(slots[0]) if slots else None
         if sender is not None:
-            self.credits.release(sender, sum(self._holders.pop(slot, None) is not None for slot in slots))
+            released = 0
+            for slot in slots:
+                released += self._holders.pop(slot, None) is not None
+            self.credits.release(sender, released)
         self.free += slots
         self._used -= len(slots)
 

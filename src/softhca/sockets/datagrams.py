@@ -9,7 +9,6 @@ Any thread may call any method; one lock guards the state, and nobody waits with
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import socket as kernel
@@ -19,7 +18,7 @@ import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.local_devices import LocalPort
@@ -27,11 +26,12 @@ from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import connecting, requests, resolving
 from softhca.sockets.connecting import mapped, text_of
 from softhca.sockets.datagram_credits import SMALLEST_WINDOW, Address
+from softhca.sockets.datagram_path import DatagramPath
 from softhca.sockets.datagram_peer import Decided, Peer, agrees
 from softhca.sockets.datagram_port import DatagramPort, PeerPath
-from softhca.sockets.datagram_protocol import LARGEST_BYTES, Hello
+from softhca.sockets.datagram_protocol import Hello
 from softhca.sockets.datagram_room import PeerRoom
-from softhca.sockets.datagram_state import Claim, Datagram
+from softhca.sockets.datagram_state import Claim
 from softhca.sockets.hub import HUB, before_fork
 from softhca.sockets.port_lookup import PortAdvertisement
 from softhca.sockets.readiness import Readiness
@@ -44,9 +44,8 @@ AGAIN_S = 0.05
 """A peer is not asked for more often, whatever comes from there."""
 MOST_PEERS = 1024
 GOODBYE_S = 0.2
+_UNRESOLVED = (ValueError, *requests.FAILED)
 _KERNEL_EVENTS = select.EPOLLIN | select.EPOLLONESHOT
-
-Result = TypeVar("Result")
 
 MOST_ADMISSIONS = 64
 
@@ -61,13 +60,10 @@ class _Guard:
         self._end._lock.acquire()
 
     def __exit__(self, *error: object) -> None:
-        end = self._end
-        end.unlock()
-        if end._news:
-            end._serve()
+        self._end.leave_lock()
 
 
-class DatagramEnd:
+class DatagramEnd(DatagramPath):
     """What a bound datagram socket has; shared by its duplicates, closed with the last.  ``one`` is the
     kernel's socket, of whose descriptor this has a duplicate (``udp``).  `PoolError`, PyverbsError, OSError.
     """
@@ -82,18 +78,14 @@ class DatagramEnd:
         self.addresses = [mapped(self.host)]
         if self.host == "::" and not one.getsockopt(kernel.IPPROTO_IPV6, kernel.IPV6_V6ONLY):
             self.addresses.append(mapped("0.0.0.0"))
-        self.ports: list[DatagramPort] = []
+        self._begin_path(self.version)
         self.users: weakref.WeakSet[KernelSocket] = weakref.WeakSet()
-        self.polled = self.closed = False
         self.connected: Address | None = None
         self._count = 1
         self._admissions = 0
-        self._lock = threading.RLock()
         self._guard = _Guard(self)
-        self._pumping = self._missed = False
         self._woken = threading.Condition()
         self._wakes = 0
-        self._news = self._kernel_ready = self._kernel_first = False
         self._peers: OrderedDict[Address, Peer] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._resolutions: weakref.WeakSet[resolving.Resolution] = weakref.WeakSet()
@@ -122,6 +114,7 @@ class DatagramEnd:
             self._serving = True
             for place in self._listener.places:
                 self.ports.append(DatagramPort(place, self.settings, self._on_event))
+            self._drive(self.ports)
             for each in self.addresses:
                 self._advertisements.append(PortAdvertisement(self.port, each, self._listener.gids, None))
             before_fork.append(self.retire)
@@ -192,8 +185,8 @@ class DatagramEnd:
         for key, each in self._peers.items():
             if not each.asking and not each.checking:
                 del self._peers[key]
-                if each.way is not None and each.way.port.idle:
-                    each.way.close()
+                if each.way is not None:
+                    each.way.end()
                 return
 
     def way_to(self, peer: Peer, deadline_s: float | None, blocking: bool) -> PeerPath | None:
@@ -235,7 +228,7 @@ class DatagramEnd:
     ) -> None:
         try:
             resolution = resolving.resolve(peer.host, peer.key[1], hint, introduce, done)
-        except (OSError, ValueError, *requests.FAILED):
+        except _UNRESOLVED:
             done(None)
             return
         with self._guard:
@@ -295,8 +288,8 @@ class DatagramEnd:
             if same and before.port.place == found.place:
                 return
         peer.way = None
-        if before is not None and before.port.idle:
-            before.close()
+        if before is not None:
+            before.end()
         if found is None:
             return
         port = self._port_at(found.place)
@@ -354,28 +347,19 @@ class DatagramEnd:
         port.state.decide(claim, true, time.monotonic_ns())
         return true
 
-    def _pump(self) -> None:
-        """With the lock: take what has come."""
-        self._pumping = True
-        try:
-            self._take_all()
-        finally:
-            self._pumping = False
-
-    def _take_all(self) -> None:
-        for port in self.ports:
-            port.pump()
-            if not port.state.unsettled and not port.failed:
-                continue
-            for claim in port.state.claims():
-                HUB.soon(partial(self._ask_for, port, claim))
-            while port.state.gone:
-                gone = self._peers.get(port.state.gone.pop().address)
-                if gone is not None:
-                    gone.way, gone.since_s = None, 0.0
-            self._tell_credits(port)
-            if port.failed:
-                self.retire()
+    def _settle(self, port: DatagramPort) -> None:
+        """With the lock: ask, tell and forget what is due after messages have come to a port."""
+        for claim in port.state.claims():
+            HUB.soon(partial(self._ask_for, port, claim))
+        while port.state.gone:
+            gone = self._peers.get(port.state.gone.pop().address)
+            if gone is not None:
+                if gone.way is not None:
+                    gone.way.end()
+                gone.way, gone.since_s = None, 0.0
+        self._tell_credits(port)
+        if port.failed:
+            self.retire()
 
     def _tell_credits(self, port: DatagramPort) -> None:
         """Who may send more is told so, where it is the one to which datagrams would go."""
@@ -389,32 +373,6 @@ class DatagramEnd:
                         credit.tell(sender, limit)
 
     # readiness and waits
-
-    def _on_event(self) -> None:
-        self._news = True
-        self._serve()
-
-    def _serve(self) -> None:
-        """Answer what `_on_event` has left, unless somebody has the lock, who then does."""
-        while self._news and self._lock.acquire(blocking=False):
-            try:
-                if not self._news or self.closed:
-                    self._news = False
-                    continue
-                self._news = False
-                for port in self.ports:
-                    port.arm()
-                self._pump()
-                self._changed()
-            finally:
-                self.unlock()
-
-    def unlock(self) -> None:
-        """Give the lock back, and have those look again who wait and have found it taken, as a stream has."""
-        self._lock.release()
-        if self._missed:
-            self._missed = False
-            self._wake()
 
     def _kernel_news(self) -> None:
         """The hub: the kernel has something."""
@@ -431,20 +389,9 @@ class DatagramEnd:
             with contextlib.suppress(*requests.FAILED):
                 port.driver.wake_waiters()
 
-    def _changed(self) -> None:
-        if self.polled and not self.closed and self.readiness.set(self.readable, self.writable):
-            for port in self.ports:
-                port.completion_thread.hand_over()
-
-    @property
-    def readable(self) -> bool:
-        """Whether a receive would not wait."""
-        return self._kernel_ready or self.closed or any(port.state.queue for port in self.ports)
-
-    @property
-    def writable(self) -> bool:
-        """Whether a send would not wait."""
-        return all(port.has_room for port in self.ports) and not self._room.missing
+    def _lacks_room(self) -> bool:
+        """Whether a send that was not to wait was refused, and would be still."""
+        return self._room.missing
 
     def poll(self) -> None:
         """The program may wait for the descriptor from here on."""
@@ -454,22 +401,10 @@ class DatagramEnd:
                 self._pump()
                 self._changed()
 
-    def wait(self, ready: Callable[[], bool], deadline_s: float | None) -> bool:
-        """Wait, driving the device, until ``ready()``; False at the deadline."""
-
-        def ended() -> bool:
-            if self._pumping or any([port.waiting for port in self.ports]):
-                self._missed = True  # first: whoever holds the lock sees it when he gives that back
-                if self._lock.acquire(blocking=False):
-                    self._missed = False
-                    try:
-                        self._pump()
-                    finally:
-                        self.unlock()
-            return self.closed or ready()
-
+    def _sleep(self, ended: Callable[[], bool], deadline_s: float | None) -> bool:
+        """Wait for events until ``ended()``; False at the deadline."""
         try:
-            return ended() or self.ports[0].completion_thread.wait(ended, deadline_s)
+            return self.ports[0].completion_thread.wait(ended, deadline_s)
         except DriverError:
             return self._wait_alone(ended, deadline_s)
 
@@ -487,62 +422,6 @@ class DatagramEnd:
     def _woken_since(self, seen: int) -> bool:
         return self._wakes != seen
 
-    # receiving
-
-    def receive(
-        self,
-        take: Callable[[DatagramPort, Datagram], Result],
-        by_kernel: Callable[[], Result],
-        deadline_s: float | None,
-        blocking: bool,
-        peek: bool = False,
-    ) -> Result:
-        """What ``take`` makes of the next datagram, or ``by_kernel`` of the kernel's next; they take turns.
-
-        BlockingIOError (not blocking), TimeoutError, what the kernel says.
-        """
-        looked = False
-        while True:
-            for kernel_s in (self._kernel_first, not self._kernel_first):
-                found = self._by_kernel(by_kernel) if kernel_s else self._taken(take, peek)
-                if found:
-                    self._kernel_first = not kernel_s
-                    return found[0]
-            if self.closed:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            if not blocking:
-                if looked:
-                    raise BlockingIOError(errno.EAGAIN, "no completion event, data not arrived")
-                looked = True
-                self.ports[0].driver.progress()
-            elif not self.wait(lambda: self.readable, deadline_s):
-                raise TimeoutError("timed out")
-
-    def _taken(self, take: Callable[[DatagramPort, Datagram], Result], peek: bool) -> list[Result]:
-        with self._guard:
-            if self.closed:
-                return []
-            self._pump()
-            for port in self.ports:
-                if port.state.queue:
-                    datagram = port.state.queue[0]
-                    result = take(port, datagram)
-                    if not peek:
-                        port.state.queue.popleft()
-                    self._pump()
-                    self._changed()
-                    return [result]
-            return []
-
-    def _by_kernel(self, by_kernel: Callable[[], Result]) -> list[Result]:
-        try:
-            return [by_kernel()]
-        except BlockingIOError:
-            return []
-        finally:
-            if self._kernel_ready:
-                self._look_at_kernel()
-
     def _look_at_kernel(self) -> None:
         looking = select.poll()
         with self._guard:
@@ -553,31 +432,6 @@ class DatagramEnd:
                 self._kernel_ready = False
                 HUB.watch_again(self.udp.fileno(), _KERNEL_EVENTS)
                 self._changed()
-
-    # sending
-
-    def send(self, way: PeerPath, view: memoryview, deadline_s: float | None, blocking: bool) -> None:
-        """Send one datagram that way; whoever may change its memory afterwards is waited for."""
-        if view.nbytes > LARGEST_BYTES[self.version]:
-            raise OSError(errno.EMSGSIZE, "Message too long")
-        port = way.port
-        if not self._room.at(way, view.nbytes, deadline_s, blocking):
-            raise BlockingIOError(errno.EAGAIN, "the peer has no room")
-        while True:
-            with self._guard:
-                self._pump()
-                number = port.send(way, view, blocking) if not port.failed else 0
-                self._changed()
-                if self.closed:
-                    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            if number >= 0:
-                break
-            if not blocking:
-                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            if not self.wait(lambda: port.has_room or port.failed, deadline_s):
-                raise TimeoutError("timed out")
-        if number:
-            self.wait(lambda: port.retired >= number or port.failed, None)
 
     # what it knows
 
@@ -649,7 +503,7 @@ class DatagramEnd:
 
     def _notify_peers(self) -> None:
         for peer in self._peers.values():
-            if peer.way is not None and not peer.way.port.failed and peer.way.port.has_room:
+            if peer.way is not None and not peer.way.port.failed and peer.way.port.has_room():
                 with contextlib.suppress(*requests.FAILED):
                     peer.way.port.send_closed(peer.way)
 

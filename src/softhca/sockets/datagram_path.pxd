@@ -1,0 +1,29 @@
+from softhca.sockets.datagram_credits cimport SendCredit
+from softhca.sockets.datagram_port_path cimport DatagramPortPath
+from softhca.sockets.waiting cimport Waiting
+
+
+cdef class DatagramPath(Waiting):
+    cdef public list ports
+    cdef public bint closed, polled
+    cdef public object readiness
+    cdef public long long _most_bytes
+    cdef public object _lock, _room
+    cdef public bint _news, _pumping, _missed, _several, _kernel_ready, _kernel_first
+
+    cpdef object _pump(self)
+    cpdef bint _has_news(self) except -1
+    cpdef object _on_event(self)
+    cpdef object _serve(self)
+    cpdef object unlock(self)
+    cpdef object leave_lock(self)
+    cpdef object _changed(self)
+    cpdef bint _has_ended(self, object ready) except -1
+    cpdef bint _may_receive(self) except -1
+    cpdef bint _may_send(self) except -1
+    cpdef list _taken(self, object take, bint peek)
+    cpdef list _by_kernel(self, object by_kernel)
+    cpdef object send(self, object way, object view, object deadline_s, bint blocking)
+    cpdef long long _send(self, object way, object view, bint blocking, long long messages) except? -3
+    cpdef bint _has_room_at(self, DatagramPortPath port) except -1
+    cpdef bint _is_retired(self, DatagramPortPath port, long long number) except -1

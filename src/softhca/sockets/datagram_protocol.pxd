@@ -1,0 +1,1 @@
+# Compiled as it is: a header is made and read for each datagram.

@@ -1,0 +1,1 @@
+# Compiled as it is: its methods are what a program calls for each datagram.

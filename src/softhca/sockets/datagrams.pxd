@@ -1,0 +1,2 @@
+# Compiled as it is: its methods are what a program calls for each datagram.
+from softhca.sockets.datagram_path cimport DatagramPath

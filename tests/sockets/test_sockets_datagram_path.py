@@ -1,0 +1,265 @@
+"""What runs for each datagram: polls and sleeps, turns with the kernel, and completions of sends that few ask
+for.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from machine_speed import limit_s
+from softhca import sockets
+from softhca.driver import registry
+from softhca.driver.poll_back_off import PollBudget
+from softhca.runtime import devices as host_devices
+from softhca.sockets import datagrams, devices, waiting
+from softhca.sockets.datagram_port import LEAST_STAGING_BYTES, DatagramPort, PeerPath
+from softhca.sockets.datagram_port_path import DEPTH, SIGNAL_EACH, SIGNAL_MESSAGES
+from softhca.verbs.pyverbs_error import PyverbsUserError
+
+Bound = Callable[..., sockets.socket]
+
+
+def end_of(one: sockets.socket) -> datagrams.DatagramEnd:
+    assert one.datagrams is not None
+    return one.datagrams
+
+
+def port_of(one: sockets.socket) -> DatagramPort:
+    return end_of(one).ports[0]
+
+
+def met(bound: Bound, **settings: object) -> tuple[sockets.socket, sockets.socket, PeerPath]:
+    """Two sockets, and the first one's way to the second."""
+    one, other = bound(**settings), bound()
+    one.sendto(b"first", other.getsockname())
+    assert other.recv(10) == b"first"
+    way = end_of(one).peer_at(*other.getsockname()).way
+    assert way is not None
+    return one, other, way
+
+
+def test_little_memory_for_copies_is_enough_for_any_datagram(bound: Bound) -> None:
+    """Else a datagram would be tried for ever, though nothing is under way."""
+    one, other, _ = met(bound, staging_bytes=4096, threshold_bytes=1 << 20)
+    port = port_of(one)
+    assert port._staging.length == LEAST_STAGING_BYTES
+    for length in (3000, 65_507):
+        for _ in range(8):
+            assert one.sendto(bytearray(length), other.getsockname()) == length
+            assert other.recv(70_000) == bytes(length)
+    assert port.direct_bytes == 0
+
+
+def test_one_completion_answers_for_many_sends(bound: Bound) -> None:
+    one, other, _ = met(bound)
+    port = port_of(one)
+    last = port._signaled
+    asked = []
+    for _ in range(3 * SIGNAL_EACH):
+        one.sendto(b"x", other.getsockname())
+        assert other.recv(10) == b"x"
+        if port._signaled != last:
+            asked.append(port._signaled - last)
+            last = port._signaled
+    assert asked[1:] == [SIGNAL_EACH] * len(asked[1:])
+    assert len(asked) == 3
+    while port.retired < last:
+        port.driver.progress()
+        end_of(one).dropped()
+    assert [number for number, *_ in port._inflight] == list(range(last + 1, port._number + 1))
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_completions_are_asked_for_before_there_is_no_room(bound: Bound, copied: bool) -> None:
+    """Long datagrams are many messages, or much memory for copies, of which few are 16."""
+    threshold = 1 << 20 if copied else 16384
+    one, other, _ = met(bound, threshold_bytes=threshold)
+    port = port_of(one)
+    data, most = bytes(60_000), 0
+    for _ in range(4 * DEPTH // 15):
+        one.sendto(data, other.getsockname())
+        assert len(other.recv(70_000)) == len(data)
+        most = max(most, port._unsignaled)
+        assert port._staging.tail - port._signaled_tail <= port._staging.length // 4
+    assert most < SIGNAL_MESSAGES
+    assert port.copied_bytes == 0
+    assert (port.direct_bytes == 0) == copied
+
+
+def test_a_goodbye_is_answered_for(bound: Bound) -> None:
+    """So who closes knows that all that it has sent has left."""
+    one, other, way = met(bound)
+    port = port_of(one)
+    one.sendto(b"last", other.getsockname())
+    with end_of(one)._guard:
+        port.send_closed(way)
+    assert port._signaled == port._number
+    while not port.idle:
+        port.driver.progress()
+        end_of(one).dropped()
+    assert other.recv(10) == b"last"
+
+
+def test_a_way_that_has_ended_meanwhile_carries_nothing(bound: Bound) -> None:
+    """Its address handle may be closed: a send by it would be the end of all."""
+    one, other, way = met(bound)
+    end, port = end_of(one), port_of(one)
+    with end._guard:
+        end.peer_at(*other.getsockname()).way = None
+        way.end()
+    number = port._number
+    end.send(way, memoryview(b"lost"), None, True)
+    assert port._number == number
+    one.sendto(b"found again", other.getsockname())
+    assert other.recv(20) == b"found again"
+
+
+def test_a_handle_is_closed_once_what_was_sent_has_left(bound: Bound) -> None:
+    one, other, way = met(bound)
+    port, end = port_of(one), end_of(one)
+    one.sendto(b"under way", other.getsockname())
+    with end._guard:
+        assert not port.idle  # nobody was asked for a completion
+        way.end()
+        assert way.closed
+        assert way.handle.number == way.number
+        end.peer_at(*other.getsockname()).way = PeerPath(port, way.found, way.host, way.own_port)
+    for _ in range(2 * SIGNAL_EACH):
+        one.sendto(b"x", other.getsockname())
+        port.driver.progress()
+    end.dropped()
+    with pytest.raises(PyverbsUserError, match="closed"):
+        way.handle.number  # noqa: B018
+    assert other.recv(20) == b"under way"
+
+
+def test_who_is_answered_at_once_does_not_sleep(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, _ = met(bound)
+    end = end_of(one)
+    slept: list[bool] = []
+    monkeypatch.setattr(end, "_sleep", lambda ended, deadline_s: slept.append(True) or ended())
+    monkeypatch.setattr(waiting, "monotonic_ns", lambda: 1 << 40)  # a poll has all the time that it needs
+    end._budget = PollBudget()
+    progress = end._progress
+    calls: list[int] = []
+
+    def answers() -> bool:
+        calls.append(1)
+        if len(calls) == 2:
+            other.sendto(b"answer", one.getsockname())
+        return progress() or len(calls) < 3
+
+    end._progress = answers
+    assert end._polls
+    assert one.recv(10) == b"answer"
+    assert not slept
+
+
+def test_nobody_polls_an_adapter_elsewhere(bound: Bound) -> None:
+    """To drive it would be a system call for each poll, which gives it nothing."""
+    one = bound()
+    end = end_of(one)
+
+    class Elsewhere:
+        def __init__(self, shares: bool) -> None:
+            self.driver = self.session = self.channel = self
+            self.shares_addresses = shares
+            self.calls = 0
+
+        def progress(self) -> bool:
+            self.calls += 1
+            return False
+
+    for shares in ([False], [True, False], []):
+        end._drive([Elsewhere(each) for each in shares])  # type: ignore[misc]
+        assert not end._polls
+        assert end._several == (len(shares) == 2)
+    both = [Elsewhere(True), Elsewhere(True)]
+    end._drive(both)  # type: ignore[arg-type]
+    assert end._polls
+    assert end._progress() is False
+    assert [each.calls for each in both] == [1, 1]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_event_of_another_device_wakes_who_waits(
+    bound: Bound, monkeypatch: pytest.MonkeyPatch, loopback_address: Callable[[], str], number: int
+) -> None:
+    gc.collect()
+    devices.let_go()
+    for name in registry.names():
+        host_devices.remove(name)
+    for each in range(number):
+        host_devices.add(f"softhca{each}=udp:{loopback_address()}")
+    end = end_of(bound(("0.0.0.0", 0)))
+    assert len(end.ports) == number
+    woken: list[bool] = []
+    monkeypatch.setattr(end, "_wake", lambda: woken.append(True))
+    end._on_event()
+    assert bool(woken) == (number == 2)
+
+
+def test_an_event_that_came_during_a_look_is_answered(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sleeps without it would miss the next one: the queue asks for none."""
+    _, other, _ = met(bound)
+    end, port = end_of(other), port_of(other)
+    armed: list[bool] = []
+    arm = port.arm
+    monkeypatch.setattr(port, "arm", lambda: armed.append(True) or arm())
+    end._news = True
+    assert not end._has_ended(lambda: False)
+    assert armed
+    assert not end._news
+
+
+def test_both_queues_have_their_turn(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel has said nothing, it is not asked before ours; else each in turn."""
+    one, other, _ = met(bound)
+    end = end_of(other)
+    for text in (b"1", b"2", b"3", b"4"):
+        one.sendto(text, other.getsockname())
+    while port_of(other).driver.progress():
+        pass
+    asked: list[str] = []
+
+    def kernels() -> str:
+        asked.append("asked")
+        return "kernel"
+
+    def take(port: DatagramPort, found: Any) -> str:
+        return port.bytes_of(found, 10).decode()
+
+    def receive() -> str:
+        found: str = end.receive(take, kernels, None, False)
+        return found
+
+    monkeypatch.setattr(end, "_look_at_kernel", lambda: None)
+    end._kernel_ready = end._kernel_first = False
+    assert [receive(), receive()] == ["1", "2"]
+    assert asked == []
+    end._kernel_ready = True
+    assert [receive() for _ in range(4)] == ["kernel", "3", "kernel", "4"]
+
+
+def test_who_sleeps_after_polls_is_woken(bound: Bound) -> None:
+    """Nothing was asked for while polls found all: a thread that sleeps then is told of the next one."""
+    one, other, _ = met(bound)
+    received: list[bytes] = []
+    done = threading.Event()
+
+    def read() -> None:
+        for _ in range(200):
+            received.append(other.recv(10))
+        done.set()
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    for at in range(200):
+        one.sendto(b"%d" % at, other.getsockname())
+    assert done.wait(limit_s(60))
+    assert received == [b"%d" % at for at in range(200)]
