@@ -314,6 +314,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "each datagram costs a system call for the kernel's queue"), OF_PATH),
     (m("datagrams-kernel-has-no-turn", DATAGRAM_PATH, "                self._kernel_first = not first\n", "                self._kernel_first = False\n",
        "the kernel's datagrams wait while others come"), OF_PATH),
+    (m("sockets-hub-keeps-what-was-not-made", "sockets/upgrade.py", "            if names is None:\n                HUB.forget(tcp.fileno())\n            self.readiness.close()\n            raise\n", "            self.readiness.close()\n            raise\n",
+       "the hub keeps the stream of a connection that could not be made"), LIVES),
     (m("sockets-sleeps-amid-work", WAITING, "until = min(after + max(limit, _MORE_NS), last)", "until = after + limit",
        "who waits for a long message sleeps before each of its bursts"), STREAM_RULES),
     (m("sockets-polls-on-for-ever", WAITING, "until = min(after + max(limit, _MORE_NS), last)", "until = after + max(limit, _MORE_NS)",

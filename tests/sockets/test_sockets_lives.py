@@ -209,6 +209,7 @@ def test_a_forked_child_does_not_keep_a_dead_peer_alive(connected: Connect) -> N
         assert os.read(reader, 1) == b"!"
         upgrade = one._upgrade
         assert upgrade is not None
+        HUB.forget(upgrade.tcp.fileno())
         upgrade.tcp.close()  # as the kernel does when a process ends
         with pytest.raises(ConnectionResetError):
             other.recv(1)
@@ -236,6 +237,24 @@ def test_what_a_connection_has_is_given_back_where_it_cannot_be_adopted(
             server.accept()
         with pytest.raises(ConnectionResetError):
             client.recv(1)
+
+
+def test_a_connection_that_cannot_be_watched_over_is_not_watched(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the hub would keep its stream until something else has the number of its descriptor."""
+    one, _ = connected()
+    stream = one.stream
+    assert stream is not None
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "no descriptor")
+
+    monkeypatch.setattr("softhca.sockets.upgrade.Liveness", refuse)
+    with kernel.socket() as tcp:
+        with pytest.raises(OSError, match="no descriptor"):
+            Upgrade(stream, tcp)  # type: ignore[arg-type]
+        assert tcp.fileno() not in HUB._callbacks
 
 
 def test_a_socket_that_is_being_closed_is_no_other_descriptor(

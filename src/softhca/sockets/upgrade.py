@@ -49,6 +49,8 @@ class Upgrade:
                 stream.watch()
             self.liveness = Liveness(stream, tcp, names is not None)
         except BaseException:
+            if names is None:
+                HUB.forget(tcp.fileno())
             self.readiness.close()
             raise
         stream.on_stall = self.liveness.stalled
