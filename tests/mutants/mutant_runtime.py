@@ -54,5 +54,7 @@ RUNTIME: tuple[tuple[Mutant, str], ...] = (
        "an adapter process waits in accept for an application that has gone"), ENTERED),
     (m("process-failure-is-success", ENTRY, "    return int(server.loop.dead)", "    return 0",
        "an adapter process whose engine has failed says that all went well"), ENTERED),
+    (m("messages-want-of-descriptors-is-the-peer's", "runtime/messages.py", "if not flags & socket.MSG_TRUNC and flags & socket.MSG_CTRUNC and len(descriptors) < DESCRIPTORS:", "if False:",
+       "a program at its limit of descriptors is told that its adapter broke the protocol"), "runtime/test_runtime_messages.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

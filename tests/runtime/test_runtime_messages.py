@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import resource
 import socket
 import struct
 import threading
@@ -73,6 +74,27 @@ def test_more_descriptors_than_there_is_use_for_are_refused_and_closed(pair, cou
     socket.send_fds(here, [b"{}"], pipes)
     with pytest.raises(OSError, match="too long"):
         messages.receive(there)
+    assert descriptors_open() == before
+    messages.close_all(pipes)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_who_has_no_descriptor_left_is_told_so_and_keeps_none(pair, left):
+    """The other side has done nothing wrong."""
+    here, there = pair
+    pipes = os.pipe()
+    messages.send(here, {}, pipes)
+    before = descriptors_open()
+    free = os.dup(0)
+    os.close(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, hard))
+    try:
+        with pytest.raises(OSError, match="no descriptor is left") as caught:
+            messages.receive(there)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caught.value.errno == errno.EMFILE
     assert descriptors_open() == before
     messages.close_all(pipes)
 

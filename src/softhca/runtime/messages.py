@@ -41,8 +41,8 @@ def send_packet(
 def receive_packet(channel: socket.socket, wait: bool = True) -> tuple[bytes, list[int]] | None:
     """One packet and its descriptors, which become the caller's; None at the end of the stream.
 
-    ``wait`` as in `send_packet`.  OSError EPROTO, with every descriptor closed, for a packet that is too long
-    or brings too many descriptors.
+    ``wait`` as in `send_packet`.  OSError with every descriptor closed: EPROTO for a packet that is too long
+    or brings too many descriptors, EMFILE where this process has no number left for one.
     """
     room = socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
     how = socket.MSG_CMSG_CLOEXEC | (0 if wait else socket.MSG_DONTWAIT)
@@ -53,6 +53,9 @@ def receive_packet(channel: socket.socket, wait: bool = True) -> tuple[bytes, li
             descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
     if not data and not descriptors:
         return None
+    if not flags & socket.MSG_TRUNC and flags & socket.MSG_CTRUNC and len(descriptors) < DESCRIPTORS:
+        close_all(descriptors)
+        raise OSError(errno.EMFILE, "no descriptor is left for what was passed")
     # The kernel rounds room up, so that one more than was asked for may fit.
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) > DESCRIPTORS:
         close_all(descriptors)
