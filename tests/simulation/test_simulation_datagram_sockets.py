@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from softhca.simulation import datagram_sockets
 from softhca.simulation.datagram_sockets import DatagramSocketEnd
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
@@ -60,14 +61,32 @@ def test_nothing_is_lost_where_no_link_loses():
         assert counts["unanswered"] == 0
 
 
+def have_credits(monkeypatch, kind):
+    """Have all ends tell their senders what a ``kind`` of `ReceiveCredits` says."""
+
+    class Spoilt(DatagramState):
+        def __init__(self, slots):
+            super().__init__(slots)
+            self.credits = kind(slots // 2)
+
+    monkeypatch.setattr(datagram_sockets, "DatagramState", Spoilt)
+
+
 def test_readers_that_tell_more_room_than_there_is_are_found_out(monkeypatch):
-    hold = ReceiveCredits.hold
-    monkeypatch.setattr(ReceiveCredits, "hold", lambda self, sender, pages: hold(self, sender, 0))
+    class Generous(ReceiveCredits):
+        def hold(self, sender, pages):
+            super().hold(sender, 0)
+
+    have_credits(monkeypatch, Generous)
     assert "receive queues are not overrun" in rules_of((1, 3, 4), QUIET)
 
 
 def test_credit_that_is_never_told_hangs_nobody(monkeypatch):
-    monkeypatch.setattr(ReceiveCredits, "due", lambda self, now_ns: [])
+    class Silent(ReceiveCredits):
+        def due(self, now_ns):
+            return []
+
+    have_credits(monkeypatch, Silent)
     outcome, counts = ends_of(1)
     assert outcome.violations == ()
     assert counts["sent"] == 180
@@ -100,7 +119,11 @@ def test_nobody_waits_for_an_end_that_crashes(name, crash):
 
 
 def test_a_wait_without_end_for_a_crashed_one_is_found_out(monkeypatch):
-    monkeypatch.setattr(SendCredit, "give_up", lambda self: None)
+    class Patient(SendCredit):
+        def give_up(self):
+            """Wait on."""
+
+    monkeypatch.setattr(datagram_sockets, "SendCredit", Patient)
     assert "every slot comes back" in rules_of((1,), "crash=1@1.1ms..")
 
 
@@ -137,24 +160,21 @@ def test_slots_that_are_given_back_while_they_are_held_are_found_out(monkeypatch
 
 
 def test_parts_of_two_datagrams_that_are_joined_are_found_out(monkeypatch):
-    partial, join = DatagramState._partial, DatagramState._join
+    class Joining(DatagramState):
+        def _partial(self, source, number, now_ns):
+            return super()._partial(source, number & 1, now_ns)
 
-    def half(self, source, number, now_ns):
-        return partial(self, source, number & 1, now_ns)
+        def _join(self, source, number, now_ns, indices):
+            super()._join(source, number & 1, now_ns, indices)
 
-    def joined(self, source, number, now_ns, indices):
-        join(self, source, number & 1, now_ns, indices)
-
-    monkeypatch.setattr(DatagramState, "_partial", half)
-    monkeypatch.setattr(DatagramState, "_join", joined)
+    monkeypatch.setattr(datagram_sockets, "DatagramState", Joining)
     assert "datagrams arrive whole" in rules_of()
 
 
 def test_slots_of_dropped_datagrams_that_are_forgotten_are_found_out(monkeypatch):
-    drop = DatagramState._drop
+    class Forgetting(DatagramState):
+        def _drop(self, why, slots):
+            super()._drop(why, slots[1:])
 
-    def forgets(self, why, slots):
-        drop(self, why, slots[1:])
-
-    monkeypatch.setattr(DatagramState, "_drop", forgets)
+    monkeypatch.setattr(datagram_sockets, "DatagramState", Forgetting)
     assert "every slot comes back" in rules_of()
