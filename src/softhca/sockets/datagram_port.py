@@ -155,9 +155,10 @@ class DatagramPort(DatagramPortPath):
         skipped = 0 if peek else self._map(found, view, target, length)
         at, kept = 0, skipped // PAGE_BYTES
         for address, size in self._pieces(found):
-            taken = min(size, length - at)
-            if at >= skipped and taken > 0:
-                primitives.copy(target + at, address, taken)
+            begin = max(skipped - at, 0)
+            taken = min(size, length - at) - begin
+            if taken > 0:
+                primitives.copy(target + at + begin, address + begin, taken)
                 self.copied_bytes += taken
             at += size
         if not peek:

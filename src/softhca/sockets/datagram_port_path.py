@@ -205,14 +205,24 @@ class DatagramPortPath:
             self._queue_pair.post_receives(first)
 
     def _pieces(self, found: Datagram) -> list[tuple[int, int]]:
-        """Address and length of each part."""
+        """Address and length of each run of memory that it is in."""
         left: cython.longlong = found.total
-        size: cython.longlong
+        page_bytes: cython.longlong = found.page_bytes
+        address: cython.longlong = 0
+        begin: cython.longlong = 0
+        end: cython.longlong = 0
+        slot: cython.longlong
         parts: list[tuple[int, int]] = []
         for slot in found.pages:
-            size = min(found.page_bytes, left)
-            parts.append((self._base + slot * PAGE_BYTES, size))
-            left -= size
+            address = self._base + slot * _PAGE_BYTES
+            if address != end:
+                if end:
+                    parts.append((begin, end - begin))
+                begin = address
+            end = address + min(page_bytes, left)
+            left -= min(page_bytes, left)
+        if end:
+            parts.append((begin, end - begin))
         if left:
             parts.append((self._base + found.first * PAGE_BYTES + HEADER_BYTES, left))
         return parts
