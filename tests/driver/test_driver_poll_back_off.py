@@ -1,5 +1,7 @@
 """What follows a poll in vain, in time that a test makes."""
 
+import pytest
+
 from softhca.driver.poll_back_off import (
     AGAIN,
     CALL_CONTENDED_NS,
@@ -142,8 +144,9 @@ def test_who_keeps_the_processor_for_longer_is_one_whatever_has_come_meanwhile()
     assert not back_off.shares
 
 
-def test_polls_in_vain_become_short_and_are_tried_again() -> None:
-    budget = PollBudget()
+@pytest.mark.parametrize("longest_ns", [LONGEST_NS, 4 * LONGEST_NS])
+def test_polls_in_vain_become_short_and_are_tried_again(longest_ns: int) -> None:
+    budget = PollBudget(longest_ns)
     limits = []
     while True:
         if budget.until(1000) == 1000:
@@ -152,18 +155,19 @@ def test_polls_in_vain_become_short_and_are_tried_again() -> None:
         limits.append(budget.limit_ns)
         assert budget.until(1000) == 1000 + budget.limit_ns
         budget.gave_up()
-    assert limits[:2] == [LONGEST_NS, LONGEST_NS // 2]
+    assert limits[:2] == [longest_ns, longest_ns // 2]
     assert min(limits) > SHORTEST_NS
     assert budget.limit_ns == 0
     waits = [budget.until(1000) for _ in range(2 * TRY_EACH)]
-    assert waits.count(1000 + LONGEST_NS) == 2
+    assert waits.count(1000 + longest_ns) == 2
     assert waits.count(1000) == 2 * TRY_EACH - 2
     budget.found()
-    assert budget.until(5) == 5 + LONGEST_NS
+    assert budget.until(5) == 5 + longest_ns
 
 
 def test_no_call_polls_while_others_want_the_processor() -> None:
     budget = PollBudget()
+    assert budget.limit_ns == LONGEST_NS
     budget.yielded(1000, 1000 + CALL_CONTENDED_NS)
     assert not budget.contended(1000 + CALL_CONTENDED_NS)
     budget.yielded(2000, 2001 + CALL_CONTENDED_NS)

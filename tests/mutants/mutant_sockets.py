@@ -316,6 +316,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "the kernel's datagrams wait while others come"), OF_PATH),
     (m("sockets-hub-keeps-what-was-not-made", "sockets/upgrade.py", "            if names is None:\n                HUB.forget(tcp.fileno())\n            self.readiness.close()\n            raise\n", "            self.readiness.close()\n            raise\n",
        "the hub keeps the stream of a connection that could not be made"), LIVES),
+    (m("datagrams-polls-end-before-answers", DATAGRAM_PATH, "        self._begin_waiting(POLL_NS)\n", "        self._begin_waiting()\n",
+       "two that answer each other both sleep each time"), OF_PATH),
     (m("sockets-sleeps-amid-work", WAITING, "until = min(after + max(limit, _MORE_NS), last)", "until = after + limit",
        "who waits for a long message sleeps before each of its bursts"), STREAM_RULES),
     (m("sockets-polls-on-for-ever", WAITING, "until = min(after + max(limit, _MORE_NS), last)", "until = after + max(limit, _MORE_NS)",

@@ -17,6 +17,7 @@ from softhca.driver import registry
 from softhca.driver.poll_back_off import PollBudget
 from softhca.runtime import devices as host_devices
 from softhca.sockets import datagrams, devices, waiting
+from softhca.sockets.datagram_path import POLL_NS
 from softhca.sockets.datagram_port import LEAST_STAGING_BYTES, DatagramPort, PeerPath
 from softhca.sockets.datagram_port_path import DEPTH, SIGNAL_EACH, SIGNAL_MESSAGES
 from softhca.verbs.pyverbs_error import PyverbsUserError
@@ -158,6 +159,12 @@ def test_who_is_answered_at_once_does_not_sleep(bound: Bound, monkeypatch: pytes
     assert end._polls
     assert one.recv(10) == b"answer"
     assert not slept
+
+
+def test_polls_last_until_a_peer_that_sleeps_may_have_answered(bound: Bound) -> None:
+    """Else two that answer each other both sleep for good."""
+    budget = end_of(bound())._budget
+    assert (budget.limit_ns, budget.longest_ns) == (POLL_NS, POLL_NS)
 
 
 def test_nobody_polls_an_adapter_elsewhere(bound: Bound) -> None:

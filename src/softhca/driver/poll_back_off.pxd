@@ -19,6 +19,7 @@ cdef class PollBackOff:
 
 
 cdef class PollBudget(PollBackOff):
+    cdef public unsigned long long longest_ns
     cdef unsigned int _skipped
 
     cpdef unsigned long long until(self, unsigned long long now) noexcept

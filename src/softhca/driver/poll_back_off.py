@@ -64,7 +64,6 @@ _YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
 _PEER_NS, _SWITCH_NS = cython.declare(cython.ulonglong, PEER_NS), cython.declare(cython.ulonglong, SWITCH_NS)
 _MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
-_LONGEST = cython.declare(cython.ulonglong, LONGEST_NS)
 _SHORTEST = cython.declare(cython.ulonglong, SHORTEST_NS)
 _TRY_EACH = cython.declare(cython.uint, TRY_EACH)
 _SLEEP_FRACTION = cython.declare(cython.ulonglong, SLEEP_FRACTION)
@@ -143,12 +142,13 @@ class PollBackOff:
 
 
 class PollBudget(PollBackOff):
-    """Of calls that wait for one thing: each polls for ``limit_ns`` at the most.  A call that polls in vain
-    halves that, down to one poll; one whose poll finds something restores it, and every so many calls one
-    tries again."""
+    """Of calls that wait for one thing: each polls for ``limit_ns`` at the most, at first ``longest_ns``.  A
+    call that polls in vain halves that, down to one poll; one whose poll finds something restores it, and
+    every so many calls one tries again."""
 
-    def __init__(self) -> None:
-        PollBackOff.__init__(self, 0, _LONGEST, CALL_CONTENDED_NS, CALL_MEMORY_NS)
+    def __init__(self, longest_ns: int = LONGEST_NS) -> None:
+        PollBackOff.__init__(self, 0, longest_ns, CALL_CONTENDED_NS, CALL_MEMORY_NS)
+        self.longest_ns = longest_ns
         self._skipped = 0
 
     def until(self, now: int) -> int:
@@ -161,11 +161,11 @@ class PollBudget(PollBackOff):
         if self._skipped < _TRY_EACH:
             return now
         self._skipped = 0
-        return now + _LONGEST
+        return now + self.longest_ns
 
     def found(self) -> None:
         """What a call waited for has come while it polled."""
-        self.limit_ns = _LONGEST
+        self.limit_ns = self.longest_ns
 
     def gave_up(self) -> None:
         """It has not."""

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+POLL_NS = 400_000
+"""A call polls in vain for so long at the most: a peer that sleeps answers after 200 to 300 µs, half of that
+to wake up, and while both sleep neither learns that polls are worth their time."""
+
 _READABLE = cython.declare(cython.int, READABLE)
 _NO_CREDIT = cython.declare(cython.int, -2)
 
@@ -62,7 +66,7 @@ class DatagramPath(Waiting):
 
     def _begin_path(self, version: int) -> None:
         """Of a new end for datagrams of an IP version, whose ports come later."""
-        self._begin_waiting()
+        self._begin_waiting(POLL_NS)
         self._most_bytes = LARGEST_BYTES[version]
         self.ports = []
         self.closed = self.polled = False

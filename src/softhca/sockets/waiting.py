@@ -8,7 +8,7 @@ from time import monotonic_ns
 
 import cython
 
-from softhca.driver.poll_back_off import PEER_NS, PollBudget
+from softhca.driver.poll_back_off import LONGEST_NS, PEER_NS, PollBudget
 
 READABLE, WRITABLE = 1, 2
 """What is waited for most often."""
@@ -38,9 +38,11 @@ class Waiting:
     # Of who waits:
     _sleep: Callable[[Callable[[], bool], float | None], bool]
 
-    def _begin_waiting(self) -> None:
-        """Of a new one, which sleeps at once until it knows its device."""
-        self._budget = PollBudget()
+    def _begin_waiting(self, longest_ns: int = LONGEST_NS) -> None:
+        """Of a new one, which sleeps at once until it knows its device; a poll in vain takes up to
+        ``longest_ns``.
+        """
+        self._budget = PollBudget(longest_ns)
         self._polls = False
 
     def wait(self, ready: Ready, deadline_s: float | None) -> bool:
