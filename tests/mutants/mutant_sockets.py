@@ -318,6 +318,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "the hub keeps the stream of a connection that could not be made"), LIVES),
     (m("datagrams-polls-end-before-answers", DATAGRAM_PATH, "        self._begin_waiting(POLL_NS)\n", "        self._begin_waiting()\n",
        "two that answer each other both sleep each time"), OF_PATH),
+    (m("datagrams-close-waits-for-who-has-closed", "sockets/datagrams.py", "                way.port.send_closed(way)\n        way.end()\n", "                pass\n        way.end()\n",
+       "a close takes a fifth of a second where the peer has closed before"), OF_PATH),
     (m("sockets-sleeps-amid-work", WAITING, "until = min(after + max(limit, _MORE_NS), last)", "until = after + limit",
        "who waits for a long message sleeps before each of its bursts"), STREAM_RULES),
     (m("sockets-polls-on-for-ever", WAITING, "until = min(after + max(limit, _MORE_NS), last)", "until = after + max(limit, _MORE_NS)",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,20 @@ def test_a_goodbye_is_answered_for(bound: Bound) -> None:
         port.driver.progress()
         end_of(one).dropped()
     assert other.recv(10) == b"last"
+
+
+def test_what_was_sent_to_a_peer_that_has_closed_is_answered_for(bound: Bound) -> None:
+    """Else a close waited for it as long as it may."""
+    one, other, way = met(bound)
+    end, port = end_of(one), port_of(one)
+    other.sendto(b"answer", one.getsockname())  # who has never sent says no goodbye
+    assert one.recv(10) == b"answer"
+    one.sendto(b"last", other.getsockname())
+    assert not port.idle
+    other.close()
+    assert end.wait(lambda: way.closed, time.monotonic() + limit_s(60))
+    assert port._signaled == port._number
+    assert end.wait(lambda: port.idle, time.monotonic() + limit_s(60))
 
 
 def test_a_way_that_has_ended_meanwhile_carries_nothing(bound: Bound) -> None:

@@ -355,11 +355,20 @@ class DatagramEnd(DatagramPath):
             gone = self._peers.get(port.state.gone.pop().address)
             if gone is not None:
                 if gone.way is not None:
-                    gone.way.end()
+                    self._end_last(gone.way)
                 gone.way, gone.since_s = None, 0.0
         self._tell_credits(port)
         if port.failed:
             self.retire()
+
+    def _end_last(self, way: PeerPath) -> None:
+        """Of a peer that has closed: one more message, which it drops, answers for what was sent before, so
+        that a close waits for nothing.
+        """
+        if not way.port.idle and way.port.has_room() and not way.closed:
+            with contextlib.suppress(*requests.FAILED):
+                way.port.send_closed(way)
+        way.end()
 
     def _tell_credits(self, port: DatagramPort) -> None:
         """Who may send more is told so, where it is the one to which datagrams would go."""
