@@ -60,7 +60,7 @@ HOT = {
     "queues": "completion cqe doorbells ring wqe",
     "runtime": "loop same_host_ring transmitter turn_lock",
     "sockets": "behind_pool datagram_credits datagram_path datagram_port_path datagram_state "
-               "memory_management staging stream stream_parts stream_path stream_receiving stream_sending "
+               "memory_management staging stream stream_path stream_receiving stream_sending "
                "stream_socket stream_state waiting work_requests",
     "transport": "acknowledgement datagram execution executor queue_pair_flow receiving replies requester "
                  "responder same_host_source scatter segmentation sending unreliable unreliable_receiver "

@@ -4,7 +4,9 @@ for.
 
 from __future__ import annotations
 
+import errno
 import gc
+import socket as kernel
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import pytest
 from machine_speed import limit_s
 from softhca import sockets
 from softhca.driver import registry
+from softhca.driver.errors import DriverError
 from softhca.driver.poll_back_off import PollBudget
 from softhca.runtime import devices as host_devices
 from softhca.sockets import datagrams, devices, waiting
@@ -237,6 +240,21 @@ def test_an_event_that_came_during_a_look_is_answered(bound: Bound, monkeypatch:
     assert not end._has_ended(lambda: False)
     assert armed
     assert not end._news
+
+
+def test_who_does_not_wait_goes_on_without_an_adapter(bound: Bound) -> None:
+    one = bound()
+    one.setblocking(False)
+
+    def gone() -> bool:
+        raise DriverError(errno.EIO, "the adapter is gone")
+
+    end_of(one)._progress = gone
+    with pytest.raises(BlockingIOError):
+        one.recv(10)
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+        plain.sendto(b"by the kernel", one.getsockname())
+    assert one.recv(100) == b"by the kernel"
 
 
 def test_both_queues_have_their_turn(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:

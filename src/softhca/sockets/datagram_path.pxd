@@ -8,19 +8,13 @@ cdef class DatagramPath(Waiting):
     cdef public bint closed, polled
     cdef public object readiness
     cdef public long long _most_bytes
-    cdef public object _lock, _room
-    cdef public bint _news, _pumping, _missed, _several, _kernel_ready, _kernel_first
+    cdef public object _room
+    cdef public bint _several, _kernel_ready, _kernel_first
 
-    cpdef object _pump(self)
-    cpdef bint _has_news(self) except -1
+    cdef bint _is_due(self) except -1
+    cdef bint _is_over(self) except -1
     cpdef object _on_event(self)
-    cpdef object _serve(self)
-    cpdef object unlock(self)
-    cpdef object leave_lock(self)
     cpdef object _changed(self)
-    cpdef bint _has_ended(self, object ready) except -1
-    cpdef bint _may_receive(self) except -1
-    cpdef bint _may_send(self) except -1
     cpdef list _taken(self, object take, bint peek)
     cpdef list _by_kernel(self, object by_kernel)
     cpdef object send(self, object way, object view, object deadline_s, bint blocking)

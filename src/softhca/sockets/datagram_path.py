@@ -7,9 +7,9 @@ socket's lock held.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic_ns
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 import cython
 
 from softhca.sockets.datagram_credits import SendCredit
-from softhca.sockets.datagram_port_path import DatagramPortPath
+from softhca.sockets.datagram_port_path import FAILED, DatagramPortPath
 from softhca.sockets.datagram_protocol import LARGEST_BYTES, cut
-from softhca.sockets.waiting import READABLE, Ready, Waiting
+from softhca.sockets.waiting import READABLE, Waiting
 
 if TYPE_CHECKING:
     from softhca.sockets.datagram_port import DatagramPort, PeerPath
@@ -34,15 +34,14 @@ POLL_NS = 400_000
 """A call polls in vain for so long at the most: a peer that sleeps answers after 200 to 300 µs, half of that
 to wake up, and while both sleep neither learns that polls are worth their time."""
 
-_READABLE = cython.declare(cython.int, READABLE)
 _NO_CREDIT = cython.declare(cython.int, -2)
 
 
 class DatagramPath(Waiting):
     """The state of an end, all of it `DatagramEnd`'s.
 
-    ``_news``: an event was not answered yet.  ``_missed``: somebody has found the lock taken.
-    ``_kernel_ready``: the kernel has had something; ``_kernel_first``: it is its turn then.
+    ``_several``: it has several devices.  ``_kernel_ready``: the kernel has had something; ``_kernel_first``:
+    it is its turn then.
     """
 
     ports: list[DatagramPort]
@@ -50,17 +49,12 @@ class DatagramPath(Waiting):
     polled: bool
     readiness: Readiness
     _most_bytes: int
-    _lock: threading.RLock
-    _news: bool
-    _pumping: bool
-    _missed: bool
     _several: bool
     _kernel_ready: bool
     _kernel_first: bool
     _room: PeerRoom
     # Of `DatagramEnd`:
     _settle: Callable[[DatagramPort], object]
-    _wake: Callable[[], object]
     _lacks_room: Callable[[], bool]
     _look_at_kernel: Callable[[], object]
 
@@ -70,9 +64,7 @@ class DatagramPath(Waiting):
         self._most_bytes = LARGEST_BYTES[version]
         self.ports = []
         self.closed = self.polled = False
-        self._lock = threading.RLock()
-        self._news = self._pumping = self._missed = self._several = False
-        self._kernel_ready = self._kernel_first = False
+        self._several = self._kernel_ready = self._kernel_first = False
 
     def _drive(self, ports: Sequence[DatagramPort]) -> None:
         """A wait drives the devices of these ports."""
@@ -128,18 +120,11 @@ class DatagramPath(Waiting):
             finally:
                 self.unlock()
 
-    def unlock(self) -> None:
-        """Give the lock back, and have those look again who wait and have found it taken, as a stream has."""
-        self._lock.release()
-        if self._missed:
-            self._missed = False
-            self._wake()
+    def _is_due(self) -> bool:
+        return self._news
 
-    def leave_lock(self) -> None:
-        """`unlock`, and answer what came in meanwhile."""
-        self.unlock()
-        if self._news:
-            self._serve()
+    def _is_over(self) -> bool:
+        return self.closed
 
     def _changed(self) -> None:
         """With the lock: show the descriptor's readers what the socket is."""
@@ -147,30 +132,7 @@ class DatagramPath(Waiting):
             for port in self.ports:
                 port.completion_thread.hand_over()
 
-    # waiting
-
-    def _has_ended(self, ready: Ready) -> bool:
-        """Whether a wait for ``ready`` is over, after taking what has come."""
-        if self._pumping or self._has_news():
-            self._missed = True  # first: whoever holds the lock sees it when he gives that back
-            if self._lock.acquire(blocking=False):
-                self._missed = False
-                try:
-                    self._pump()
-                finally:
-                    self.unlock()
-        if self._news:
-            self._serve()
-        if self.closed:
-            return True
-        if not isinstance(ready, int):
-            return ready()
-        return self._may_receive() if ready == _READABLE else self._may_send()
-
-    @property
-    def readable(self) -> bool:
-        """Whether a receive would not wait."""
-        return self._may_receive()
+    # readiness
 
     def _may_receive(self) -> bool:
         port: DatagramPortPath
@@ -180,11 +142,6 @@ class DatagramPath(Waiting):
             if port.state.queue:
                 return True
         return False
-
-    @property
-    def writable(self) -> bool:
-        """Whether a send would not wait."""
-        return self._may_send()
 
     def _may_send(self) -> bool:
         port: DatagramPortPath
@@ -227,7 +184,8 @@ class DatagramPath(Waiting):
                 if looked:
                     raise BlockingIOError(errno.EAGAIN, "no completion event, data not arrived")
                 looked = True
-                self.ports[0].driver.progress()
+                with contextlib.suppress(*FAILED):  # without an adapter there is the kernel's queue still
+                    self._progress()
             elif not self.wait(READABLE, deadline_s):
                 raise TimeoutError("timed out")
 

@@ -255,8 +255,7 @@ class DatagramPortPath:
     def has_room(self) -> bool:
         """Whether a datagram of any length can be sent."""
         staging: Staging = self._staging
-        free: cython.ulonglong = staging.length - (staging.tail - staging.head)
-        return self._posted_sends < _DEPTH // 2 and free > staging.length // 2
+        return self._posted_sends < _DEPTH // 2 and staging.free() > staging.length // 2
 
     def send(self, way: PeerPath, view: memoryview, blocking: bool) -> int:
         """Send one datagram; its number where the adapter takes bytes from the application's own memory,
@@ -278,7 +277,7 @@ class DatagramPortPath:
         frozen: cython.bint = type(view.obj) is bytes
         direct: cython.bint = total > self._threshold and self._lkey != 0 and (frozen or blocking)
         size: cython.longlong = mtu_bytes(way.mtu)
-        free: cython.longlong = staging.length - (staging.tail - staging.head)
+        free: cython.longlong = staging.free()
         if free < (0 if direct else total) + _HEADER_BYTES + 2 * size:
             return -1
         self._datagrams = number

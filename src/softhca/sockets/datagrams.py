@@ -37,6 +37,7 @@ from softhca.sockets.port_lookup import PortAdvertisement
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.resolving import DatagramListener, Found
 from softhca.sockets.settings import Settings
+from softhca.sockets.waiting import Guard
 
 RENEW_S = 1.0
 """A way that is used is asked for again after so long."""
@@ -48,19 +49,6 @@ _UNRESOLVED = (ValueError, *requests.FAILED)
 _KERNEL_EVENTS = select.EPOLLIN | select.EPOLLONESHOT
 
 MOST_ADMISSIONS = 64
-
-
-class _Guard:
-    """The lock; whoever gives it back answers what came in meanwhile."""
-
-    def __init__(self, end: DatagramEnd) -> None:
-        self._end = end
-
-    def __enter__(self) -> None:
-        self._end._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._end.leave_lock()
 
 
 class DatagramEnd(DatagramPath):
@@ -83,7 +71,7 @@ class DatagramEnd(DatagramPath):
         self.connected: Address | None = None
         self._count = 1
         self._admissions = 0
-        self._guard = _Guard(self)
+        self._guard = Guard(self)
         self._woken = threading.Condition()
         self._wakes = 0
         self._peers: OrderedDict[Address, Peer] = OrderedDict()

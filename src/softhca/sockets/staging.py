@@ -33,7 +33,7 @@ class Staging:
 
     def room(self) -> int:
         """Bytes that fit into one run now; 0 where there are none."""
-        free: cython.ulonglong = self.length - (self.tail - self.head)
+        free: cython.ulonglong = self.free()
         left: cython.ulonglong = self.length - self.tail % self.length
         return free if free < left else left
 
@@ -43,7 +43,6 @@ class Staging:
         if left < length:
             self.tail += left
 
-    @property
     def free(self) -> int:
         """Bytes that are not in use, in one run or two."""
         return self.length - (self.tail - self.head)

@@ -25,11 +25,11 @@ from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import Pool
 from softhca.sockets.protocol import Offer
 from softhca.sockets.settings import Settings
-from softhca.sockets.stream_parts import Guard
 from softhca.sockets.stream_path import FAILED, NEVER, StreamPath
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
+from softhca.sockets.waiting import Guard
 from softhca.sockets.work_requests import INLINE_BYTES, WORK_REQUESTS, WorkRequests
 from softhca.verbs import enums as e
 from softhca.verbs.cmid import CMID, CMEventChannel

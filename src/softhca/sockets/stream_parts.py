@@ -1,4 +1,4 @@
-"""What `stream` uses: its lock, and how its calls end; what a closed socket has in a stream's place; and how
+"""What `stream` uses: how its calls end; what a closed socket has in a stream's place; and how
 arguments of sockets are checked.
 """
 
@@ -10,32 +10,16 @@ import os
 import socket
 import struct
 import sys
-import weakref
 from collections.abc import Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softhca.sockets.stream import Stream
+    pass
 
 _KNOWN_FLAGS = (
     socket.MSG_PEEK | socket.MSG_WAITALL | socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL | socket.MSG_MORE
 ).value
-
-
-class Guard:
-    """The lock of a stream; whoever gives it back answers what came in meanwhile."""
-
-    __slots__ = ("_stream",)
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = weakref.ref(stream)  # which has this one, and is to go without the collector
-
-    def __enter__(self) -> None:
-        self._stream()._lock.acquire()  # type: ignore[union-attr]
-
-    def __exit__(self, *error: object) -> None:
-        self._stream().leave()  # type: ignore[union-attr]
 
 
 class Stopped(Exception):

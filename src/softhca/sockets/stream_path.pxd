@@ -14,8 +14,7 @@ cdef class StreamPath(Waiting):
     cdef public bint receiving_ended, used
     cdef public Sender sender
     cdef public Receiver receiver
-    cdef public object _lock
-    cdef public bint _news, _pumping, _missed, _closed, _lost, _goodbye, _watched
+    cdef public bint _closed, _lost, _goodbye, _watched
     cdef public unsigned int _owed, _sleeping
     cdef public unsigned long long _next_look
     cdef public StreamState _state
@@ -24,21 +23,15 @@ cdef class StreamPath(Waiting):
     cdef public Completion _completion
     cdef public object _given_back, _driver
 
-    cpdef object _serve(self)
-    cpdef object unlock(self)
-    cpdef object leave(self)
-    cpdef object _pump(self)
+    cdef bint _is_due(self) except -1
+    cdef bint _is_over(self) except -1
     cpdef object _request_event(self)
     cpdef object _take(self)
     cpdef object _take_told(self, StreamState state)
-    cpdef bint _has_news(self) except -1
     cpdef object _look_for_place(self)
     cpdef object _arrived(self, unsigned int immediate)
     cpdef object _changed(self)
     cpdef object _credit(self, bint anyhow=*, bint empty=*)
-    cpdef bint _has_ended(self, object ready) except -1
-    cpdef bint _may_receive(self) except -1
-    cpdef bint _may_send(self) except -1
     cpdef StreamState _look(self)
     cpdef object receive(self, object take, object deadline_s, bint blocking)
     cpdef bint _shows_more(self) except -1

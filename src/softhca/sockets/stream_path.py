@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +25,7 @@ from softhca.sockets.stream_parts import Stopped, failure
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
-from softhca.sockets.waiting import READABLE, WRITABLE, Ready, Waiting
+from softhca.sockets.waiting import READABLE, WRITABLE, Waiting
 from softhca.sockets.work_requests import WorkRequests
 from softhca.verbs import enums as e
 from softhca.verbs.pyverbs_error import PyverbsError
@@ -66,10 +65,6 @@ class StreamPath(Waiting):
     used: bool
     sender: Sender
     receiver: Receiver
-    _lock: threading.RLock
-    _news: bool
-    _pumping: bool
-    _missed: bool
     _closed: bool
     _lost: bool
     _goodbye: bool
@@ -97,8 +92,7 @@ class StreamPath(Waiting):
         self.error = 0
         self.on_change = self.on_stall = None
         self.receiving_ended = self.used = False
-        self._lock = threading.RLock()
-        self._news = self._pumping = self._missed = self._closed = self._lost = False
+        self._closed = self._lost = False
         self._goodbye = self._watched = False
         self._state = self._requests = None  # type: ignore[assignment]
         self._owed = self._sleeping = 0
@@ -109,7 +103,7 @@ class StreamPath(Waiting):
 
     def _serve(self) -> None:
         """Answer what an event has left, unless somebody has the lock, who then does."""
-        while (self._news or self._given_back) and self._lock.acquire(blocking=False):
+        while self._is_due() and self._lock.acquire(blocking=False):
             try:
                 if self._pumping:
                     return
@@ -127,21 +121,15 @@ class StreamPath(Waiting):
             finally:
                 self.unlock()
 
-    def unlock(self) -> None:
-        """Give the lock back, and have those look again who wait and have found it taken: what they would
-        have found has been taken meanwhile, and no event tells of it.
-        """
-        self._lock.release()
-        if self._missed:
-            self._missed = False
-            with contextlib.suppress(*FAILED):
-                self._driver.wake_waiters()
+    def _is_due(self) -> bool:
+        return self._news or len(self._given_back) != 0
 
-    def leave(self) -> None:
-        """`unlock`, and answer what came in meanwhile."""
-        self.unlock()
-        if self._news or self._given_back:
-            self._serve()
+    def _is_over(self) -> bool:
+        return self._closed or self.error != 0
+
+    def _wake(self) -> None:
+        with contextlib.suppress(*FAILED):
+            self._driver.wake_waiters()
 
     def _pump(self) -> None:
         """With the lock held: take all completions there are, and what the peer has told in memory, and
@@ -248,41 +236,13 @@ class StreamPath(Waiting):
         if not self.sender.in_memory and self._writes_in_place():
             self.sender.tell_in_memory()
 
-    # waiting
-
-    def _has_ended(self, ready: Ready) -> bool:
-        """Whether a wait for ``ready`` is over, after taking what has come."""
-        if self._pumping or self._has_news():
-            self._missed = True  # first: whoever holds the lock sees it when he gives that back
-            if self._lock.acquire(blocking=False):
-                self._missed = False
-                try:
-                    self._pump()
-                finally:
-                    self.unlock()
-        if self._news or self._given_back:
-            self._serve()
-        if self.error or self._closed:
-            return True
-        if not isinstance(ready, int):
-            return ready()
-        return self._may_receive() if ready == _READABLE else self._may_send()
-
-    @property
-    def readable(self) -> bool:
-        """Whether a receive would not wait."""
-        return self._may_receive()
+    # readiness
 
     def _may_receive(self) -> bool:
         state: StreamState = self._state
         if self.error or self.receiving_ended or state is None:
             return state is not None
         return state.own.available != 0 or state.finished
-
-    @property
-    def writable(self) -> bool:
-        """Whether a send would not wait."""
-        return self._may_send()
 
     def _may_send(self) -> bool:
         state: StreamState = self._state
@@ -331,7 +291,7 @@ class StreamPath(Waiting):
                 if state.finished:
                     return 0
             finally:
-                self.leave()
+                self.leave_lock()
             if not blocking:
                 self._progress()
                 if self._shows_more():
@@ -347,7 +307,7 @@ class StreamPath(Waiting):
             state: StreamState = self._look()
             return state.own.available != 0 or state.finished or self.error != 0
         finally:
-            self.leave()
+            self.leave_lock()
 
     def _after_receive(self) -> None:
         self.receiver.relieve()
@@ -398,7 +358,7 @@ class StreamPath(Waiting):
             prompt: cython.bint = self.sender.taken >= number
             self.sender.judge(prompt)
         finally:
-            self.leave()
+            self.leave_lock()
         if not prompt:
             self.wait(partial(self._is_taken, number), None)
 
@@ -421,7 +381,7 @@ class StreamPath(Waiting):
             except BrokenPipeError:
                 raise Stopped(position, failure(errno.EPIPE)) from None
             finally:
-                self.leave()
+                self.leave_lock()
             if taken:
                 position += taken
                 continue
@@ -443,7 +403,7 @@ class StreamPath(Waiting):
             self._look()
             return self._may_send()
         finally:
-            self.leave()
+            self.leave_lock()
 
     def _send_some(self, view: memoryview, frozen: bool, blocking: bool) -> tuple[int, bool]:
         """With the lock held: post as much as there is room for; bytes, and whether the adapter takes them

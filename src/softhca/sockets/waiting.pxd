@@ -2,10 +2,20 @@ from softhca.driver.poll_back_off cimport PollBudget
 
 
 cdef class Waiting:
-    cdef public bint _polls
+    cdef public object _lock, _progress
+    cdef public bint _news, _pumping, _missed, _polls
     cdef public PollBudget _budget
-    cdef public object _progress
 
+    cpdef bint _has_news(self) except -1
+    cpdef object _pump(self)
+    cdef bint _is_due(self) except -1
+    cpdef object _serve(self)
+    cdef bint _is_over(self) except -1
+    cpdef object _wake(self)
+    cpdef bint _may_receive(self) except -1
+    cpdef bint _may_send(self) except -1
+    cpdef object unlock(self)
+    cpdef object leave_lock(self)
     cpdef bint wait(self, object ready, object deadline_s) except -1
     cpdef bint _has_ended(self, object ready) except -1
     cpdef bint _poll(self, object ready) except -1

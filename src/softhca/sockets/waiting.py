@@ -1,7 +1,11 @@
-"""How a call of a socket waits: it drives the device for a short while, and then sleeps."""
+"""What streams and ends of datagrams have in common: a lock, who takes what has come, and how a call waits.
+It drives the device for a short while, and then sleeps.
+"""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from time import monotonic_ns
@@ -22,16 +26,38 @@ OTHERS_NS = 15_000
 Ready = Callable[[], bool] | int
 """`READABLE`, `WRITABLE`, or what is to be called."""
 
+_READABLE = cython.declare(cython.int, READABLE)
 _MORE_NS, _BUSY_NS = cython.declare(cython.ulonglong, MORE_NS), cython.declare(cython.ulonglong, BUSY_NS)
 _OTHERS_NS, _PEER_NS = cython.declare(cython.ulonglong, OTHERS_NS), cython.declare(cython.ulonglong, PEER_NS)
+
+
+class Guard:
+    """The lock of what waits; whoever gives it back answers what came in meanwhile."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, one: Waiting) -> None:
+        self._of = weakref.ref(one)  # which has this one, and is to go without the collector
+
+    def __enter__(self) -> None:
+        self._of()._lock.acquire()  # type: ignore[union-attr]
+
+    def __exit__(self, *error: object) -> None:
+        self._of().leave_lock()  # type: ignore[union-attr]
 
 
 class Waiting:
     """What waits for events of a device: a stream, an end of datagrams.
 
     ``_progress`` drives the device once; ``_polls``: a thread that does so serves its adapter.
+    ``_news``: an event was not answered yet.  ``_pumping``: this thread takes what has come.  ``_missed``:
+    somebody has found the lock taken.
     """
 
+    _lock: threading.RLock
+    _news: bool
+    _pumping: bool
+    _missed: bool
     _budget: PollBudget
     _progress: Callable[[], bool]
     _polls: bool
@@ -42,8 +68,69 @@ class Waiting:
         """Of a new one, which sleeps at once until it knows its device; a poll in vain takes up to
         ``longest_ns``.
         """
+        self._lock = threading.RLock()
+        self._news = self._pumping = self._missed = False
         self._budget = PollBudget(longest_ns)
         self._polls = False
+
+    # what each has of its own
+
+    def _has_news(self) -> bool:
+        """Whether there is something to be taken."""
+        raise NotImplementedError
+
+    def _pump(self) -> None:
+        """With the lock held: take what has come."""
+        raise NotImplementedError
+
+    def _is_due(self) -> bool:
+        """Whether `_serve` has something to answer."""
+        raise NotImplementedError
+
+    def _serve(self) -> None:
+        """Answer what an event has left, unless somebody has the lock, who then does."""
+        raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        """Whether nothing is waited for any more."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        """Have all that sleep look again."""
+        raise NotImplementedError
+
+    def _may_receive(self) -> bool:
+        raise NotImplementedError
+
+    def _may_send(self) -> bool:
+        raise NotImplementedError
+
+    # what both do
+
+    @property
+    def readable(self) -> bool:
+        """Whether a receive would not wait."""
+        return self._may_receive()
+
+    @property
+    def writable(self) -> bool:
+        """Whether a send would not wait."""
+        return self._may_send()
+
+    def unlock(self) -> None:
+        """Give the lock back, and have those look again who wait and have found it taken: what they would
+        have found has been taken meanwhile, and no event tells of it.
+        """
+        self._lock.release()
+        if self._missed:
+            self._missed = False
+            self._wake()
+
+    def leave_lock(self) -> None:
+        """`unlock`, and answer what came in meanwhile."""
+        self.unlock()
+        if self._is_due():
+            self._serve()
 
     def wait(self, ready: Ready, deadline_s: float | None) -> bool:
         """Wait, driving the device, until ``ready`` or an error; False at the deadline (of
@@ -55,7 +142,21 @@ class Waiting:
 
     def _has_ended(self, ready: Ready) -> bool:
         """Whether a wait for ``ready`` is over, after taking what has come."""
-        raise NotImplementedError
+        if self._pumping or self._has_news():
+            self._missed = True  # first: whoever holds the lock sees it when he gives that back
+            if self._lock.acquire(blocking=False):
+                self._missed = False
+                try:
+                    self._pump()
+                finally:
+                    self.unlock()
+        if self._is_due():
+            self._serve()
+        if self._is_over():
+            return True
+        if not isinstance(ready, int):
+            return ready()
+        return self._may_receive() if ready == _READABLE else self._may_send()
 
     def _poll(self, ready: Ready) -> bool:
         """Drive the device for a short time, and as long as there is work, until ``ready``; whether it is."""

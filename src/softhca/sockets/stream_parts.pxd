@@ -1,1 +1,0 @@
-# Compiled as it is: a stream's lock is taken several times for each message.
