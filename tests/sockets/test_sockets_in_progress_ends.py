@@ -163,6 +163,7 @@ def test_a_number_that_is_no_descriptor_any_more_ends_it(
     waiting.join(limit_s(20))
     assert not waiting.is_alive()
     assert client._upgrade is None
+    settled()  # who waits is told before the rest is closed
     assert made.tcp.fileno() < 0
     client.close()
 
