@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import inspect
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,12 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from loopback_addresses import claimed_addresses
 from suite_plan import LONG, TESTS, pair_modes, places_of_tests, workers_of
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
-
-ROCE_PORT = 4791
 
 # How long an example takes is the machine's affair: what hangs is ended by pytest's own limit.
 settings.register_profile("suite", deadline=None)
@@ -66,26 +63,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def _loopback_addresses() -> Iterator[str]:
-    """Addresses of 127/8 whose RoCE port is free; runs of the tests at the same time begin far apart."""
-    start = os.getpid() * 251 % 60_000
-    for offset in range(60_000):
-        high, low = divmod((start + offset) % 60_000, 250)
-        address = f"127.1{high % 10}.{high // 10 + 1}.{low + 2}"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.bind((address, ROCE_PORT))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                continue
-        yield address
-
-
 @pytest.fixture(scope="session")
 def loopback_address() -> Callable[[], str]:
     """A function that gives another free loopback address (port 4791) each time."""
-    addresses = _loopback_addresses()
+    addresses = claimed_addresses(os.getpid() * 251)  # where hardly anything is claimed
     return lambda: next(addresses)
 
 
