@@ -196,6 +196,29 @@ def test_who_is_cut_off_is_counted() -> None:
         parted.way(start, 9999)
 
 
+def apart(*fabrics: Topology) -> Topology:
+    """Fabrics that no link joins, as one."""
+    builder = Builder()
+    for fabric in fabrics:
+        first = len(builder.nodes)
+        for number, node in enumerate(fabric.nodes):
+            builder.add(f"n{first + number}", node.kind, node.port_count)
+        for link in fabric.links:
+            ends = [(first + end.node, end.port) for end in (link.end_a, link.end_b)]
+            builder.link(*ends)
+    return builder.topology()
+
+
+def test_up_down_routes_each_island_by_its_own_middle() -> None:
+    """The lower leaves of the small tree are joined by its root alone, which must be above them though the
+    middle of the other island is no way from it."""
+    small = fat_tree(4, 2)
+    routes = route(apart(small, FABRICS["random"]), "up-down")
+    hosts = len(small.end_nodes), len(FABRICS["random"].end_nodes)
+    assert reach(routes).hosts_apart == 4 * hosts[1] + 30 * hosts[0]
+    assert credit_loop(routes) is None
+
+
 def test_routes_that_go_round_or_end_are_found() -> None:
     routes = route(FABRICS["ring"], "min-hop")
     lid = int(routes.lids.base[0])

@@ -42,6 +42,8 @@ FABRIC: tuple[tuple[Mutant, str], ...] = (
        "a file whose ends disagree is read as one of them says"), ON_FILES),
     (m("fabric-up-after-down", UP_DOWN, "        climbs = (below == FAR) & (cost != FAR)", "        climbs = cost != FAR",
        "packets that have gone down go up again: credit loops"), ON_ROUTES),
+    (m("fabric-one-middle-for-all", UP_DOWN, "graph.distances[island[hops[island].argmin()], island]", "graph.distances[int(hops.argmin()), island]",
+       "in a fabric in two parts the hosts of one do not reach each other"), ON_ROUTES),
     (m("fabric-tree-level-ignored", UP_DOWN, "order // self._stride[level]", "order // self._stride[0]",
        "traffic that is shifted meets on the way up"), ON_ROUTES),
     (m("fabric-long-way-round", TORUS, "            forward = ahead * 2 <= size", "            forward = ahead * 2 >= size",

@@ -86,11 +86,26 @@ class Graph:
     @cached_property
     def distances(self) -> Bytes:
         """Hops between all pairs of switches; 255: there is no way."""
-        from scipy.sparse import csgraph, csr_array
+        from scipy.sparse import csgraph
 
-        size = len(self)
+        found = csgraph.shortest_path(self._matrix, unweighted=True) if len(self) else np.zeros((0, 0))
+        return np.minimum(found, 255).astype(np.uint8)
+
+    @cached_property
+    def islands(self) -> list[Ints]:
+        """The numbers of the switches that hang together, group by group."""
+        from scipy.sparse import csgraph
+
+        if not len(self):
+            return []
+        count, label = csgraph.connected_components(self._matrix, directed=False)
+        return [np.flatnonzero(label == number) for number in range(count)]
+
+    @property
+    def _matrix(self) -> Any:
+        """Which switches are neighbours, as a sparse matrix."""
+        from scipy.sparse import csr_array
+
         source, port = np.nonzero(self.peer >= 0)
         ones = np.ones(len(source), np.int8)
-        matrix = csr_array((ones, (source, self.peer[source, port])), shape=(size, size))
-        found = csgraph.shortest_path(matrix, unweighted=True) if size else np.zeros((0, 0))
-        return np.minimum(found, 255).astype(np.uint8)
+        return csr_array((ones, (source, self.peer[source, port])), shape=(len(self), len(self)))

@@ -17,7 +17,7 @@ FAR = 255
 
 class UpDownRouting:
     """Up/down routing.  Heights are the levels of a tree where the fabric is one, else hops from the switch
-    in the middle.
+    in the middle of what hangs together.
     """
 
     lanes = 1
@@ -126,8 +126,10 @@ def _heights(graph: Graph, levels: Ints | None) -> Ints:
     if levels is None:
         far = np.where(graph.distances == FAR, size, graph.distances).astype(np.int64)
         hops = far.max(axis=1, initial=0) * size * 256 + far.sum(axis=1)
-        middle = graph.distances[int(hops.argmin())] if size else np.zeros(0, np.uint8)
-        levels = FAR - middle.astype(np.int32)
+        levels = np.zeros(size, np.int32)
+        for island in graph.islands:
+            middle = graph.distances[island[hops[island].argmin()], island]
+            levels[island] = FAR - middle.astype(np.int32)
     return levels * size + (size - 1 - np.arange(size, dtype=np.int32))
 
 
