@@ -151,6 +151,7 @@ def test_routes_without_a_link_or_with_a_credit_loop_fail(capsys: pytest.Capture
         (("show", "no-such-file"), 1, "no-such-file: No such file or directory"),
         (("show", "fat-tree:radix"), 2, "'radix' is no parameter: expected NAME=VALUE"),
         (("show", "fat-tree"), 2, "fat-tree needs radix"),
+        (("show", "fat-tree:radix=4,radix=6"), 2, "radix is given twice"),
         (("show", "torus:sizes=0"), 2, "a torus has 1 to 8 dimensions"),
         (("routes", "torus:sizes=3", "--engine", "fat-tree"), 1, "no fat tree"),
         (("routes", "torus:sizes=3", "--lmc", "9"), 1, "expected 0 to 7"),
@@ -187,6 +188,26 @@ def test_a_file_that_is_wrong_is_told_with_its_line(
         status, _, error = result(capsys, "show", str(path))
         assert status == 1
         assert f"{path}: {reason}" in " ".join(error.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.topo", ""),
+        ("b.topo", "# nothing\n"),
+        ("a.yaml", "links: []\n"),
+        ("b.yaml", "kind: ethernet\nlinks: []\n"),
+    ],
+)
+def test_a_file_without_a_node_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, content: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    for part in ("show", "routes", "discover", "simulate", "serve"):
+        status, out, error = result(capsys, part, str(path))
+        assert (status, out) == (1, ""), part
+        assert "no node is in it" in " ".join(error.split())
 
 
 def test_the_engines_that_the_command_offers_are_all() -> None:

@@ -41,14 +41,14 @@ def load_topology(text: str) -> Topology:
 
 
 def load_fabric(text: str) -> Topology | EthernetTopology:
-    """The fabric, of either kind, of a file or generator.  CommandError: the file cannot be read or is none;
+    """The fabric, of either kind, of a file or generator.  CommandError: the file cannot be read, is
+    none, or has no node;
     UsageError: the generator cannot make it.
     """
     kind, colon, rest = text.partition(":")
     if kind in GENERATORS and not Path(text).exists():
         try:
-            parameters = dict(_parameter(part) for part in rest.split(",")) if colon and rest else {}
-            return generate(kind, parameters)
+            return generate(kind, _parameters(rest) if colon and rest else {})
         except TopologyError as error:
             raise UsageError(str(error)) from None
     from softhca.fabric.ethernet_yaml import read_fabric
@@ -62,11 +62,14 @@ def load_fabric(text: str) -> Topology | EthernetTopology:
         raise CommandError(f"{path}: {error.strerror}") from None
     try:
         content = data.decode()
-        return read_fabric(content) if path.suffix in YAML_ENDINGS else read_ibnetdiscover(content)
+        found = read_fabric(content) if path.suffix in YAML_ENDINGS else read_ibnetdiscover(content)
     except UnicodeDecodeError:
         raise CommandError(f"{path}: no text") from None
     except TopologyError as error:
         raise CommandError(f"{path}: {error}") from None
+    if not (found if isinstance(found, Topology) else found.topology).nodes:
+        raise CommandError(f"{path}: no node is in it")
+    return found
 
 
 def add_partitions(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +112,15 @@ def load_partitions(path: Path | None, topology: Topology, manager_guid: int) ->
         raise CommandError(f"{path}: no text") from None
     except PartitionFileError as error:
         raise CommandError(f"{path}: {error}") from None
+
+
+def _parameters(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in map(_parameter, text.split(",")):
+        if name in found:
+            raise UsageError(f"{name} is given twice")
+        found[name] = value
+    return found
 
 
 def _parameter(text: str) -> tuple[str, str]:
