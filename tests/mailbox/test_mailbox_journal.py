@@ -68,3 +68,30 @@ def test_a_journal_that_begins_anew_loses_nothing_wherever_its_machine_stops():
         found = Journal(Disk(state))
         assert (what(found), found.last_number) == (left, 4)
         assert not found.accept(4, b"again", 9)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        (lambda journal: journal.accept(1 << 64, b"", 0), ValueError, "a sequence number is 0 to"),
+        (lambda journal: journal.accept("8", b"", 0), TypeError, "a whole number, not str"),
+        (lambda journal: journal.accept(8, "text", 0), TypeError, "a message is bytes, not str"),
+        (lambda journal: journal.accept(8, b"", -1), ValueError, "a time in nanoseconds is 0 to"),
+        (lambda journal: journal.accept(8, b"", 1.5), TypeError, "a time in nanoseconds is a whole number"),
+        (lambda journal: journal.hold(7, {256}), ValueError, "a leaf is 0 to 255, not 256"),
+        (lambda journal: journal.hold(7, 3), TypeError, "leaves of a condition are a set, not int"),
+        (lambda journal: journal.begin(-1), ValueError, "a sequence number is 0 to"),
+        (lambda journal: journal.begin(None), TypeError, "a whole number, not NoneType"),
+        (lambda journal: journal.end(7, None), TypeError, "an outcome is bytes, not NoneType"),
+        (lambda journal: journal.end(1 << 64, b""), ValueError, "a sequence number is 0 to"),
+        (lambda journal: journal.outcome_sent(-1), ValueError, "a sequence number is 0 to"),
+    ],
+)
+def test_what_no_record_can_hold_is_refused_and_nothing_is_written(call, error, reason):
+    file = io.BytesIO()
+    journal = Journal(file)
+    journal.accept(7, b"request", 1)
+    before = file.getvalue(), what(journal)
+    with pytest.raises(error, match=reason):
+        call(journal)
+    assert (file.getvalue(), what(journal)) == before

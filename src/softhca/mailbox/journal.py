@@ -20,6 +20,7 @@ _FORM = struct.Struct("<BQI")
 _HASH_BYTES = 16
 MAX_RECORD_BYTES = 1 << 30
 """Of a record's body: a request is shorter than the longest ring by its header and hash."""
+MAX_NUMBER = (1 << 64) - 1
 REWRITE_BYTES = 1 << 16
 REWRITE_FACTOR = 4
 """The file begins anew when it has so many bytes, and so many times what it began with."""
@@ -43,7 +44,9 @@ class Journal:
     """The journal in ``file``, a seekable binary file of its own; ``entries`` are the requests that are not
     over, by number.
 
-    A record is in the file (flushed, and with ``durable`` synchronised) when the method returns.
+    A record is in the file (flushed, and with ``durable`` synchronised) when the method returns.  Numbers,
+    times and what a record holds are checked before anything is written: TypeError for what is no whole
+    number or no bytes, ValueError for what a record has no room for.
     """
 
     def __init__(self, file: BinaryIO, durable: bool = False) -> None:
@@ -86,6 +89,9 @@ class Journal:
             entry.outcome = body
 
     def _note(self, kind: int, number: int, body: bytes = b"") -> None:
+        _checked(number, "a sequence number")
+        if len(body) > MAX_RECORD_BYTES:
+            raise ValueError(f"a record of {len(body)} bytes; at most {MAX_RECORD_BYTES}")
         record = _record(kind, number, body)
         self._file.write(record)
         self._sync()
@@ -99,13 +105,20 @@ class Journal:
 
     def accept(self, number: int, message: bytes, now_ns: int) -> bool:
         """Note a request; False: it was accepted before."""
+        _checked(number, "a sequence number")
+        time = _checked(now_ns, "a time in nanoseconds").to_bytes(8, "little")
+        content = _bytes(message, "a message")
         if number <= self.last_number:
             return False
-        self._note(ACCEPTED, number, now_ns.to_bytes(8, "little") + message)
+        self._note(ACCEPTED, number, time + content)
         return True
 
     def hold(self, number: int, leaves: set[int]) -> None:
-        """Note that these leaves of its condition have held."""
+        """Note that these leaves of its condition have held, each 0 to 255."""
+        if not isinstance(leaves, set | frozenset):
+            raise TypeError(f"the leaves of a condition are a set, not {type(leaves).__name__}")
+        for leaf in leaves:
+            _checked(leaf, "a leaf", 255)
         self._note(HELD, number, bytes(sorted(leaves)))
 
     def begin(self, number: int) -> None:
@@ -114,7 +127,7 @@ class Journal:
 
     def end(self, number: int, outcome: bytes) -> None:
         """Note its outcome."""
-        self._note(ENDED, number, outcome)
+        self._note(ENDED, number, _bytes(outcome, "an outcome"))
 
     def outcome_sent(self, number: int) -> None:
         """Note that its outcome was sent: the request is over."""
@@ -137,6 +150,21 @@ class Journal:
         self._sync()
         self._file.truncate()
         self._bytes = self._first_bytes = len(record)
+
+
+def _checked(value: int, what: str, most: int = MAX_NUMBER) -> int:
+    """A whole number that a record has room for.  TypeError, ValueError."""
+    if not isinstance(value, int):
+        raise TypeError(f"{what} is a whole number, not {type(value).__name__}")
+    if not 0 <= value <= most:
+        raise ValueError(f"{what} is 0 to {most}, not {value}")
+    return value
+
+
+def _bytes(value: bytes, what: str) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"{what} is bytes, not {type(value).__name__}")
+    return bytes(value)
 
 
 def _record(kind: int, number: int, body: bytes) -> bytes:
