@@ -83,6 +83,13 @@ def test_progress_is_silent_where_there_is_no_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_told_progress_has_a_line_for_each_tenth_where_there_is_no_terminal(capsys):
+    with output.told_progress("label", 30) as advance:
+        for done in (0, 2, 3, 4, 5, 6, 20, 29.9, 30):
+            advance(done)
+    assert capsys.readouterr() == ("", "".join(f"label: {done} %\n" for done in (10, 20, 60, 90, 100)))
+
+
 def test_table_goes_to_stdout_as_plain_text(capsys):
     output.print_table("title", ("name", "value"), [("answer", 42)])
     captured = capsys.readouterr()

@@ -162,7 +162,10 @@ def test_the_fixed_hardware_walks_as_the_manager_does_when_it_is_alone() -> None
 
 def test_compare_prints_walks_and_races(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rmb", "compare", "--vis", "4", "--interleavings", "12", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    out, told = capsys.readouterr()
+    printed = json.loads(out)
+    assert told.splitlines()[-1] == "rmb compare: 100 %"
+    assert len(told.splitlines()) > 5  # the walks and the interleavings
     assert len(printed["walks"]) == 9
     first = printed["walks"][0]
     assert (first["design"], first["clocks"], first["walk_us"]) == (MANAGER, 8, 0.064)
@@ -177,7 +180,9 @@ def test_compare_prints_walks_and_races(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_race_shows_the_interleaving_clock_by_clock(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rmb", "race", "--interleavings", "30", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    out, told = capsys.readouterr()
+    found = json.loads(out)
+    assert told.splitlines() == [f"rmb race: {done} %" for done in range(10, 101, 10)]
     assert [race["kind"] for race in found] == [LOST, MISSED]
     assert all(race["rows"][0]["clock"] == 1 and race["words"] for race in found)
     assert main(["rmb", "race", "--interleavings", "30"]) == 0

@@ -58,6 +58,26 @@ def progress(label: str, total: float | None, wanted: bool = True) -> Iterator[C
         yield lambda done: bar.update(task, completed=done)
 
 
+@contextlib.contextmanager
+def told_progress(label: str, total: int) -> Iterator[Callable[[float], None]]:
+    """As `progress`, and where stderr is no terminal a line on it for each tenth that is done: for what
+    takes most of a minute."""
+    if sys.stderr.isatty():
+        with progress(label, total) as advance:
+            yield advance
+        return
+    told = 0
+
+    def tell(done: float) -> None:
+        nonlocal told
+        tenths = int(10 * done / total)
+        if tenths > told:
+            told = tenths
+            print(f"{label}: {10 * tenths} %", file=sys.stderr, flush=True)
+
+    yield tell
+
+
 def _ignore(done: float) -> None:
     """Progress that nobody watches."""
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from softhca.cli.errors import FAILED, CommandError, UsageError
-from softhca.cli.output import add_json_option, print_json, print_table
+from softhca.cli.output import add_json_option, print_json, print_table, told_progress
 from softhca.cli.rmb_trace import row_cells
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _interleavings(args: argparse.Namespace) -> int:
 def run_compare(args: argparse.Namespace) -> int:
     """Measure the designs; FAILED when the remote-key manager loses a race, delays the RQ, or holds the SQ's
     engine up as long as a walk in microcode does."""
-    from softhca.hardware.compare import compare
+    from softhca.hardware.compare import WALKS_SHARE, compare
     from softhca.hardware.designs import MANAGER, MICROCODE
     from softhca.hardware.key_memory import Geometry
 
@@ -55,7 +55,8 @@ def run_compare(args: argparse.Namespace) -> int:
         Geometry(args.vis)
     except ValueError as error:
         raise UsageError(f"--vis: {error}") from None
-    measured = compare(args.vis, interleavings)
+    with told_progress("rmb compare", WALKS_SHARE + interleavings) as advance:
+        measured = compare(args.vis, interleavings, advance)
     rows = [walk.document() for walk in measured.walks]
     races = [
         {"design": design, "rq_engine": ORDERS[order], **spoiled._asdict()}
@@ -67,7 +68,7 @@ def run_compare(args: argparse.Namespace) -> int:
         title = f"Search for a key in {args.vis} VIs, 8 ns a clock"
         shown = [["—" if cell is None else cell for cell in row.values()] for row in rows]
         print_table(title, [name.replace("_", " ") for name in rows[0]], shown)
-        title = f"RaceTally of {interleavings} interleavings of a bind with RDMA"
+        title = f"Races in {interleavings} interleavings of a bind with RDMA"
         print_table(title, [name.replace("_", " ") for name in races[0]], [row.values() for row in races])
     stall = {walk.design: walk.stall_clocks for walk in measured.walks}
     delayed = any(walk.rq_stall_clocks for walk in measured.walks if walk.design == MANAGER)
@@ -80,7 +81,9 @@ def run_race(args: argparse.Namespace) -> int:
     from softhca.hardware.designs import FIXED
     from softhca.hardware.races import interleaving, play, search
 
-    races = search(_interleavings(args), designs=(FIXED,), orders=(False,))
+    count = _interleavings(args)
+    with told_progress("rmb race", count) as advance:
+        races = search(count, designs=(FIXED,), orders=(False,), advance=advance)
     if not races.found:
         raise CommandError(f"no race in {races.interleavings} interleavings")
     documents = []

@@ -26,6 +26,8 @@ from softhca.hardware.trace import Access, drive, simulator
 PD, KEY = 7, 0x123
 """What `microcode_walk.CASES` are walked for."""
 INTERLEAVINGS = 200
+WALKS_SHARE = 50
+"""All walks take about as long as so many interleavings."""
 
 
 class Walk(NamedTuple):
@@ -60,17 +62,21 @@ class Comparison(NamedTuple):
     races: Search
 
 
-def compare(vis: int = VIS, interleavings: int = INTERLEAVINGS) -> Comparison:
-    """Measure all designs; ValueError when there can be no such memory."""
+def compare(
+    vis: int = VIS, interleavings: int = INTERLEAVINGS, advance: Callable[[float], object] = lambda done: None
+) -> Comparison:
+    """Measure all designs; ValueError when there can be no such memory.  ``advance`` is called with how much
+    is done: `WALKS_SHARE` for the walks, and one for each interleaving."""
     walks = []
     microcode = MicrocodeWalk(vis)
-    for case, row in CASES.items():
+    for number, (case, row) in enumerate(CASES.items(), 1):
         memory = row * vis
         walks.append(_measured(MANAGER, case, vis, RemoteKeyManager, memory))
         clocks = microcode.case(case).clocks
         walks.append(Walk(MICROCODE, case, vis, clocks, clocks, None))
         walks.append(_measured(FIXED, case, vis, FixedFunctionManager, memory))
-    return Comparison(walks, search(interleavings))
+        advance(WALKS_SHARE * number / len(CASES))
+    return Comparison(walks, search(interleavings, advance=lambda played: advance(WALKS_SHARE + played)))
 
 
 def _measured(design: str, case: str, vis: int, kind: Callable[..., Any], memory: tuple[int, ...]) -> Walk:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from softhca.hardware.designs import DESIGNS, FIXED, MICROCODE
@@ -251,8 +251,10 @@ def search(
     first_seed: int = 1,
     designs: tuple[str, ...] = DESIGNS,
     orders: tuple[bool, ...] = (False, True),
+    advance: Callable[[int], object] | None = None,
 ) -> Search:
-    """Play the interleavings of so many seeds to ``designs``, in the ``orders`` given."""
+    """Play the interleavings of so many seeds to ``designs``, in the ``orders`` given; ``advance`` is called
+    with how many have been played."""
     counted = {(design, order): [0, 0, 0] for design in designs for order in orders}
     found: dict[str, int] = {}
     for seed in range(first_seed, first_seed + interleavings):
@@ -264,4 +266,6 @@ def search(
             if (design, order) == (FIXED, False):
                 for kind in kinds:
                     found.setdefault(kind, seed)
+        if advance is not None:
+            advance(seed - first_seed + 1)
     return Search(interleavings, {which: RaceTally(*counts) for which, counts in counted.items()}, found)
