@@ -266,7 +266,7 @@ def test_wrong_attributes_for_init_change_nothing(end, change):
         {"max_dest_rd_atomic": 17},
         {"min_rnr_timer": 32},
         {"rq_psn": 1 << 24},
-        {"ah_attr": {**VECTOR, "sgid_index": 1}},
+        {"ah_attr": {**VECTOR, "sgid_index": 4}},
         {"ah_attr": {**VECTOR, "dgid": bytes(16)}},
         {"ah_attr": {**VECTOR, "port_num": 3}},
         {"ah_attr": {**VECTOR, "sl": 16}},

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from softhca.adapter import attributes, paths
-from softhca.adapter.config import NATIVE, AdapterConfig, native_gid
+from softhca.adapter.config import GID_ENTRIES, NATIVE, AdapterConfig, native_gid
 from softhca.adapter.port import Port, pkeys_match
 from softhca.adapter.resources import Kind, Numbers, ResourceTable, limits_of
 from softhca.queues import qp_attributes
@@ -119,6 +119,35 @@ def port_of(*gids):
     return Port(AdapterConfig(gids=gids))
 
 
+@pytest.mark.parametrize(("gids", "entries", "table"), [
+    ((GID,), 1, (GID,)),
+    ((GID,), 4, (GID,) * 4),
+    ((GID, GID6), 1, (GID, GID6)),
+    ((GID, GID6), 5, (GID, GID6, GID, GID6, GID)),
+])  # fmt: skip
+def test_a_roce_ports_gids_fill_its_entries(gids, entries, table):
+    port = Port(AdapterConfig(gids=gids, gid_entries=entries))
+    assert port.gid_table == table
+    assert port.gids == set(gids)
+    assert len(Port(AdapterConfig(gids=(GID,))).gid_table) == GID_ENTRIES
+    for index in range(len(table)):
+        vector = {**VECTOR, "dgid": table[index][:-1] + b"\x77", "sgid_index": index}
+        assert paths.route_of(vector, port, 5).source == table[index]
+    with pytest.raises(OSError, match="there is no such GID"):
+        paths.check_vector({**vector, "sgid_index": len(table)}, port)
+
+
+def test_a_native_port_has_each_gid_once():
+    port = Port(AdapterConfig(gids=(native_gid(5), native_gid(6)), framing=NATIVE, lid=4, gid_entries=9))
+    assert port.gid_table == (native_gid(5), native_gid(6))
+
+
+@pytest.mark.parametrize("entries", [0, 17])
+def test_a_table_has_room_for_its_entries(entries):
+    with pytest.raises(ValueError, match=f"gid_entries = {entries}: expected 1…16"):
+        AdapterConfig(gids=(GID,), gid_entries=entries)
+
+
 def test_an_ipv4_mapped_destination_is_framed_as_ipv4_and_another_as_ipv6():
     port = port_of(GID, GID6)
     route = paths.route_of(VECTOR, port, 5)
@@ -173,7 +202,7 @@ def test_default_source_ports_are_dynamic_ones():
     [
         {"dgid": bytes(16)},
         {"dgid": GID6},
-        {"sgid_index": 1},
+        {"sgid_index": 4},
         {"sl": 16},
         {"flow_label": 1 << 20},
         {"hop_limit": 256},

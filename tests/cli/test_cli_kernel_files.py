@@ -15,7 +15,7 @@ from softhca.cli import rdma_tool
 from softhca.cli.kernel_files import rate, write_commands, write_devices
 
 TIMEOUT_S = limit_s(60)
-DEVICES = "one=udp:127.0.0.9,two=udp:127.0.0.10+udp:127.0.0.11,three=unix:@served"
+DEVICES = "one=udp:127.0.0.9,two=udp:127.0.0.10+udp:127.0.0.11?gids=1,three=unix:@served"
 
 
 @pytest.fixture
@@ -35,17 +35,23 @@ def test_the_folder_is_like_the_kernels(folder):
     assert text(one / "node_type") == "1: CA"
     port = one / "ports" / "1"
     assert text(port / "state") == "4: ACTIVE"
-    assert text(port / "gids" / "0") == "0000:0000:0000:0000:0000:ffff:7f00:0009"
-    assert text(port / "gids" / "1") == ":".join(["0000"] * 8)
-    assert text(port / "gid_attrs" / "types" / "0") == "RoCE v2"
-    assert text(port / "gid_attrs" / "ndevs" / "0") == "lo"
+    for index in map(str, range(4)):
+        assert text(port / "gids" / index) == "0000:0000:0000:0000:0000:ffff:7f00:0009"
+        assert text(port / "gid_attrs" / "types" / index) == "RoCE v2"
+        assert text(port / "gid_attrs" / "ndevs" / index) == "lo"
+    assert text(port / "gids" / "4") == ":".join(["0000"] * 8)
+    for kind in ("types", "ndevs"):
+        assert len(list((port / "gid_attrs" / kind).iterdir())) == 4
     assert text(port / "pkeys" / "0") == "0xffff"
     assert text(port / "pkeys" / "1") == "0x0000"
 
 
 def test_it_has_every_port_and_of_a_served_device_the_name(folder):
     assert sorted(each.name for each in (folder / "two" / "ports").iterdir()) == ["1", "2"]
-    assert text(folder / "two" / "ports" / "2" / "gids" / "0").endswith("7f00:000b")
+    second = folder / "two" / "ports" / "2"
+    assert text(second / "gids" / "0").endswith("7f00:000b")
+    assert text(second / "gids" / "1") == ":".join(["0000"] * 8)
+    assert [each.name for each in (second / "gid_attrs" / "types").iterdir()] == ["0"]
     assert list((folder / "three").iterdir()) == []
 
 

@@ -56,5 +56,13 @@ RUNTIME: tuple[tuple[Mutant, str], ...] = (
        "an adapter process whose engine has failed says that all went well"), ENTERED),
     (m("messages-want-of-descriptors-is-the-peer's", "runtime/messages.py", "if not flags & socket.MSG_TRUNC and flags & socket.MSG_CTRUNC and len(descriptors) < DESCRIPTORS:", "if False:",
        "a program at its limit of descriptors is told that its adapter broke the protocol"), "runtime/test_runtime_messages.py"),
+    (m("gids-once-each", "adapter/port.py", "filled = max(self.config.gid_entries, len(self.own.gids))", "filled = len(self.own.gids)",
+       "a program with a fixed index of the GID table finds an empty entry"), "adapter/test_adapter_config.py"),
+    (m("gids-on-native-ports", "adapter/port.py", "        if self.native:\n            self.gid_table =", "        if False:\n            self.gid_table =",
+       "a native port has a GID in several entries, and none of the prefix that its subnet has been given"), "adapter/test_adapter_config.py"),
+    (m("gids-option-unheard", "runtime/assembly.py", "return specification.gids or GID_ENTRIES", "return GID_ENTRIES",
+       "the option gids changes nothing"), "runtime/test_runtime_specification.py"),
+    (m("gids-option-unseen-in-files", "cli/kernel_files.py", "gid_entries=device.gids or GID_ENTRIES", "gid_entries=GID_ENTRIES",
+       "files say another table than the device has"), "cli/test_cli_kernel_files.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -9,6 +9,8 @@ from native_world import LIMIT_S, needs
 ONE = {
     "write-bw-8-MiB": ("ib_write_bw", "-n", "5", "-s", "8388608"),
     "write-bw-both-ways": ("ib_write_bw", "-n", "20", "-b", "-q", "4"),
+    "write-bw-last-entry": ("ib_write_bw", "-n", "20", "-x", "3"),
+    "send-lat-ud-second-entry": ("ib_send_lat", "-n", "40", "-c", "UD", "-x", "1"),
     "write-lat": ("ib_write_lat", "-n", "40"),
     "send-bw-events": ("ib_send_bw", "-n", "40", "-e", "-q", "2"),
     "send-bw-shared-receives": ("ib_send_bw", "-n", "40", "--use-srq", "-q", "2"),

@@ -18,6 +18,9 @@ PINGPONGS = {
     "uc-events": ("ibv_uc_pingpong", "-g", "0", "-n", "60", "-c", "-e"),
     "ud-events": ("ibv_ud_pingpong", "-g", "0", "-n", "60", "-s", "1000", "-c", "-e"),
     "srq-events": ("ibv_srq_pingpong", "-g", "0", "-n", "60", "-c", "-q", "4", "-e"),
+    "second-entry": ("ibv_rc_pingpong", "-g", "1", "-n", "60", "-c"),
+    "uc-last-entry": ("ibv_uc_pingpong", "-g", "3", "-n", "60", "-c"),
+    "ud-last-entry": ("ibv_ud_pingpong", "-g", "3", "-n", "60", "-s", "1000", "-c"),
     "uc": ("ibv_uc_pingpong", "-g", "0", "-n", "60", "-c"),
     "ud": ("ibv_ud_pingpong", "-g", "0", "-n", "60", "-s", "1000", "-c"),
     "srq": ("ibv_srq_pingpong", "-g", "0", "-n", "60", "-c", "-q", "4"),
@@ -42,8 +45,20 @@ def test_what_a_device_is(world):
     assert found["state"] == "PORT_ACTIVE (4)"
     assert found["link_layer"] == "Ethernet"
     assert found["completion timestamp_mask"] == "0xffffffffffffffff"
-    assert re.search(r"GID\[  0\]:\t\t::ffff:127\.\d+\.\d+\.\d+, RoCE v2", done.stdout)
-    assert "GID[  1]" not in done.stdout  # only what is filled
+    gids = re.findall(r"GID\[ *(\d+)\]:\t\t(::ffff:127\.\d+\.\d+\.\d+), RoCE v2", done.stdout)
+    assert [int(index) for index, _ in gids] == [0, 1, 2, 3]  # only what is filled
+    assert len({gid for _, gid in gids}) == 1
+
+
+@pytest.mark.parametrize("filled", [1, 16])
+def test_a_device_has_as_many_entries_as_it_is_told(libibverbs, filled):
+    needs("ibv_devinfo")
+    own = World(libibverbs, "*", f"?gids={filled}")
+    try:
+        found = re.findall(r"GID\[ *(\d+)\]:", own.run("ibv_devinfo", "-v").stdout)
+    finally:
+        own.end()
+    assert [int(index) for index in found] == list(range(filled))
 
 
 def test_no_devices_without_the_variable(world):

@@ -168,6 +168,7 @@ def test_multicast(world, other):
 
 @pytest.mark.parametrize("command", [
     "ib_write_bw -n 20 --output=bandwidth", "ib_send_lat -n 20 -c UD -s 512 --output=latency",
+    "ib_write_bw -n 20 -x 3 --output=bandwidth",
 ])  # fmt: skip
 def test_perftest_connects(world, other, command, unused_port):
     needs(command.partition(" ")[0], "ibv_devinfo")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softhca.runtime.assembly import _congestion
+from softhca.adapter.config import GID_ENTRIES
+from softhca.runtime.assembly import _congestion, _gid_entries
 from softhca.runtime.specification import (
     DEFAULT,
     MAX_DEVICES,
@@ -71,6 +72,10 @@ REFUSED = [
     ("a=udp:127.0.0.2?buffer=131071", "'131071'"),
     ("a=udp:127.0.0.2?buffer=9999999999999", "'9999999999999'"),
     ("a=udp:127.0.0.2?mtu=256&buffer=-1", "'-1'"),
+    ("a=udp:127.0.0.2?gids=0", "'0'"),
+    ("a=udp:127.0.0.2?gids=17", "'17'"),
+    ("a=udp:127.0.0.2?gids=", "''"),
+    ("a=fabric:sim?gids=many", "'many'"),
     ("a=udp:127.0.0.2?window=62959", "'62959'"),
     ("a=udp:127.0.0.2?window=1073741825", "'1073741825'"),
     ("a=udp:127.0.0.2?segmenting=", "''"),
@@ -127,6 +132,24 @@ def test_a_window_is_bytes(window):
     device = parse_one(f"a=udp:*?window={window}")
     assert device.window_bytes == window
     assert parse_one(str(device)) == device
+
+
+@pytest.mark.parametrize("gids", [1, 16])
+def test_a_gid_tables_entries_are_a_number(gids):
+    device = parse_one(f"a=udp:*?gids={gids}")
+    assert device.gids == gids
+    assert parse_one(str(device)) == device
+
+
+@pytest.mark.parametrize(("value", "entries"), [("", GID_ENTRIES), ("?gids=1", 1), ("?gids=9", 9)])
+def test_an_ethernet_that_is_served_has_the_entries_and_a_native_fabric_one(value, entries):
+    device = parse_one("a=fabric:sim" + value)
+    assert _gid_entries(device, False) == entries
+    if not value:
+        assert _gid_entries(device, True) == GID_ENTRIES
+        return
+    with pytest.raises(DeviceSpecificationError, match=r"gids of 'a': a native port .* is a native fabric"):
+        _gid_entries(device, True)
 
 
 def test_peers_that_get_whole_bursts_are_addresses_in_their_canonical_form():

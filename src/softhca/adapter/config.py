@@ -40,6 +40,11 @@ DEFAULT_PKEY = 0xFFFF
 QPN_MASK = 0xFFFFFF
 MULTICAST_QPN = 0xFFFFFF
 GID_TABLE_LENGTH = 16
+GID_ENTRIES = 4
+"""Filled entries of a RoCE port's table, as NICs with one address have: two link-local ones and two of that
+address, for RoCE v1 and v2.
+"""
+
 PKEY_TABLE_LENGTH = 16
 MAX_PORTS = 255
 
@@ -97,6 +102,9 @@ class AdapterConfig:
     ``ibv_mtu``, ``rate_width``/``rate_speed`` the figures of ``ibv_port_attr``.  The ``max_`` limits are
     those of ``ibv_device_attr``.
 
+    The GIDs of a RoCE port fill ``gid_entries`` of its table's entries, in their order again and again, and
+    one each at least; those of a native port one each.
+
     ``framing`` is `ROCE` or `NATIVE`.  The GIDs of a native port (`native_gid`) have one prefix, its
     subnet's; ``lid``, ``lmc`` and ``sm_lid`` are what it begins with, until a subnet manager says otherwise
     (`Port.set_info`).  With LID 0 it begins in the state INIT and sends nothing.
@@ -145,6 +153,7 @@ class AdapterConfig:
     active_width: int = 2
     active_speed: int = 32
     gid_table_length: int = GID_TABLE_LENGTH
+    gid_entries: int = GID_ENTRIES
     pkey_table_length: int = PKEY_TABLE_LENGTH
     max_host: int = 256
     max_host_bytes: int = 256 << 20
@@ -197,6 +206,8 @@ class AdapterConfig:
     def __post_init__(self) -> None:
         _check_port(self, self.gid_table_length, self.pkey_table_length)
         self._check_further_ports()
+        if not 1 <= self.gid_entries <= self.gid_table_length:
+            raise ValueError(f"gid_entries = {self.gid_entries}: expected 1…{self.gid_table_length}")
         if not 0 <= self.vni <= MOST_VNI:
             raise ValueError(f"vni = {self.vni}: expected 0…{MOST_VNI}")
         if self.window_bytes and not MINIMUM_WINDOW_BYTES <= self.window_bytes <= MAXIMUM_WINDOW_BYTES:

@@ -7,6 +7,7 @@ The table of windows is bounded, and the destination that has been idle for long
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 import cython
@@ -131,9 +132,11 @@ class Port:
     def _name(self, prefix: int) -> None:
         """Fill the GID table for a subnet's prefix."""
         self.gid_prefix = prefix
-        self.gid_table = tuple(self.own.gids)
         if self.native:
             self.gid_table = tuple(prefix.to_bytes(8, "big") + gid[8:] for gid in self.own.gids)
+        else:
+            filled = max(self.config.gid_entries, len(self.own.gids))
+            self.gid_table = tuple(islice(cycle(self.own.gids), filled))
         self.gids = frozenset(self.gid_table)
         if self.native:
             default = DEFAULT_GID_PREFIX.to_bytes(8, "big")

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from softhca.adapter.attributes import PORT_CAP_CM, PORT_CAP_IP_BASED_GIDS, guid_of
-from softhca.adapter.config import AdapterConfig
+from softhca.adapter.config import GID_ENTRIES, AdapterConfig
 from softhca.cli import rdma_tool
 from softhca.links.interfaces import interface_of_address
-from softhca.runtime.specification import DeviceSpecificationError, parse, resolve
+from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse, resolve
 from softhca.system_files import FOLDER, PLACE
 from softhca.wire.route import V4_MAPPED_PREFIX
 
@@ -65,16 +65,16 @@ def write_devices(folder: Path, devices: str, shared: bool = False) -> None:
         own = place / device.name
         own.mkdir()
         if device.kind == "udp":
-            _write_device(own, device.places, shared or device.share)
+            _write_device(own, device, shared or device.share)
 
 
-def _write_device(own: Path, places: tuple[str, ...], shared: bool) -> None:
+def _write_device(own: Path, device: DeviceSpecification, shared: bool) -> None:
     try:
-        addresses = [resolve(each) for each in places]
+        addresses = [resolve(each) for each in device.places]
         gids = [_gid(address) for address in addresses]
     except (DeviceSpecificationError, OSError, ValueError):
         return  # the program is told when it opens the device
-    config = AdapterConfig(gids=(gids[0],))
+    config = AdapterConfig(gids=(gids[0],), gid_entries=device.gids or GID_ENTRIES)
     guid = _hex(guid_of(gids[0]).to_bytes(8, "big"))
     _write(own, {
         "node_guid": guid,
@@ -101,12 +101,13 @@ def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> di
         f"{port}/lid_mask_count": "0",
         f"{port}/sm_lid": "0x0",
         f"{port}/sm_sl": "0",
-        f"{port}/gid_attrs/types/0": "RoCE v2",
     }
-    if netdev:
-        files[f"{port}/gid_attrs/ndevs/0"] = netdev
+    for index in range(config.gid_entries):
+        files[f"{port}/gid_attrs/types/{index}"] = "RoCE v2"
+        if netdev:
+            files[f"{port}/gid_attrs/ndevs/{index}"] = netdev
     for index in range(config.gid_table_length):
-        files[f"{port}/gids/{index}"] = _hex(gid if index == 0 else bytes(16))
+        files[f"{port}/gids/{index}"] = _hex(gid if index < config.gid_entries else bytes(16))
     for index in range(config.pkey_table_length):
         files[f"{port}/pkeys/{index}"] = f"{config.pkeys[index] if index < len(config.pkeys) else 0:#06x}"
     return files

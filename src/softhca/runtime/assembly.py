@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.config import (
     DEFAULT_VNI,
+    GID_ENTRIES,
     MTU_BYTES,
     NATIVE,
     PKEY_TABLE_LENGTH,
@@ -145,6 +146,7 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
         config = AdapterConfig(**{name: getattr(first, name) for name in PORT_FIELDS},
                                node_guid=0 if on_fabric is None else on_fabric.node_guid,
                                pkey_table_length=MOST_PKEYS if is_native else PKEY_TABLE_LENGTH,
+                               gid_entries=_gid_entries(specification, is_native),
                                profile=Profile.of(specification.profile or HCA),
                                window_bytes=specification.window_bytes,
                                congestion=_congestion(specification, on_fabric),
@@ -171,6 +173,15 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
             link.close()
         raise
     return adapter, links
+
+
+def _gid_entries(specification: DeviceSpecification, is_native: bool) -> int:
+    """How many entries the GIDs of a RoCE port have.  DeviceSpecificationError: asked of a native fabric."""
+    if specification.gids and is_native:
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: gids of {specification.name!r}: a native port has one GID, and "
+            f"{specification.place!r} is a native fabric")
+    return specification.gids or GID_ENTRIES
 
 
 def _congestion(specification: DeviceSpecification, on_fabric: Any) -> DcqcnSettings | None:

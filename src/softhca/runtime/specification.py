@@ -17,12 +17,13 @@ A device of kind ``udp`` has as many ports as it names, numbered from 1; options
 =========  ==========================================================================================
 
 Options of ``udp``; ``fabric`` has ``window``, ``profile`` and ``source_port``, and where it is an Ethernet
-``congestion`` and ``rate``:
+``gids``, ``congestion`` and ``rate``:
 
 ========================  ===========================================================================
 ``mtu``                   256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes
 ``buffer``                bytes asked of the kernel for each socket buffer; what it gives without
                           privilege is 212,992
+``gids``                  1 … 16: so many entries of the ports' GID tables have their address; 4
 ``window``                bytes in flight to one peer, at most: more for peers with larger socket buffers
                           on paths with long round trips
 ``segmenting``            addresses, joined by ``+``, of peers behind a network card that cuts bursts itself
@@ -72,7 +73,7 @@ MOST_BUFFER_BYTES = 1 << 30
 LEAST_RATE_MBPS = 10
 MOST_RATE_MBPS = 1_000_000
 MAX_DEVICES = 64
-FABRIC_OPTIONS = ("window", "profile", "congestion", "rate", "source_port")
+FABRIC_OPTIONS = ("gids", "window", "profile", "congestion", "rate", "source_port")
 
 _FABRIC_HOST = re.compile(r"([A-Za-z0-9_.:-]{1,64})(/[A-Za-z0-9_.:-]{1,64}(\[[0-9]{1,3}\])?)?\Z")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
@@ -91,7 +92,8 @@ class DeviceSpecification:
     (``fabric``), or empty: the first free
     loopback address; it is port 1's, ``further_places`` are those of ports 2 and up.
     ``mtu_bytes`` limits the ports' active MTU, ``buffer_bytes`` the sockets' buffers; 0
-    leaves them to the interface and to the link.  ``window_bytes`` limits what is in flight to one peer, 0:
+    leaves them to the interface and to the link.  ``gids``: entries of the GID table of a RoCE port, 0: the
+    usual number.  ``window_bytes`` limits what is in flight to one peer, 0:
     what a default buffer takes.  ``segmenting``: addresses of peers to which a card cuts bursts;
     ``check_identification``: a raw socket verifies what arrives.  ``profile`` as `Profile.of` takes it.
     ``strict_source_port``: a connection's packets come from one UDP port.
@@ -108,6 +110,7 @@ class DeviceSpecification:
     place: str
     mtu_bytes: int = 0
     buffer_bytes: int = 0
+    gids: int = 0
     window_bytes: int = 0
     segmenting: tuple[str, ...] = ()
     check_identification: bool = False
@@ -134,7 +137,8 @@ class DeviceSpecification:
     def __str__(self) -> str:
         ports = "+".join(f"{self.kind}:{self._text_of(place)}" for place in self.places)
         options = "&".join(f"{key}={value}" for key, value in (
-            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes), ("window", self.window_bytes),
+            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes), ("gids", self.gids),
+            ("window", self.window_bytes),
             ("segmenting", "+".join(self.segmenting)),
             ("check_identification", int(self.check_identification)),
             ("source_port", "strict" if self.strict_source_port else ""),
@@ -310,6 +314,14 @@ def _buffer(value: str) -> int:
     return int(value)
 
 
+def _gids(value: str) -> int:
+    from softhca.adapter.config import GID_TABLE_LENGTH
+
+    if not 1 <= _number(value) <= GID_TABLE_LENGTH:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: gids {value!r} is not 1…{GID_TABLE_LENGTH}")
+    return int(value)
+
+
 def _window(value: str) -> int:
     from softhca.adapter.config import MAXIMUM_WINDOW_BYTES, MINIMUM_WINDOW_BYTES
 
@@ -380,6 +392,7 @@ def _profile(value: str) -> str:
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mtu": ("mtu_bytes", _mtu),
     "buffer": ("buffer_bytes", _buffer),
+    "gids": ("gids", _gids),
     "window": ("window_bytes", _window),
     "segmenting": ("segmenting", _peers("segmenting")),
     "check_identification": ("check_identification", _switch("check_identification")),
