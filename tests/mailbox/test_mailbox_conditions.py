@@ -56,6 +56,13 @@ def test_bytes_are_compared_whole():
     assert not state(own(0, "bytes", "!=", b"ab"), argument=b"b")[1]
 
 
+def test_what_has_held_is_not_found_again():
+    """A journal grows by what is new alone."""
+    assert DEEP.new_holds(set(), b"_ok", 9) == {1, 4, 5}
+    assert DEEP.new_holds({1, 4}, b"_ok", 9) == {5}
+    assert DEEP.new_holds({1, 4, 5}, b"_ok", 9) == set()
+
+
 def test_reached_holds_from_there_on():
     assert [state(reached(5), up_to=n)[1] for n in (4, 5, 6)] == [False, True, True]
 

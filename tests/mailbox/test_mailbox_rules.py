@@ -9,7 +9,7 @@ from mailbox_pairs import join, until
 from mailbox_rings import Memory, block_of, digest_of
 
 from softhca.machine.primitives import copy
-from softhca.mailbox import MailboxError, Terms, always, box, reached, requests, wiring
+from softhca.mailbox import MailboxError, Terms, TermsError, always, box, reached, requests, wiring
 from softhca.mailbox.blocks import DATA, EMPTY, LENGTH, OUTCOME, TAKEN
 from softhca.mailbox.journal import MAX_RECORD_BYTES, Journal
 from softhca.mailbox.remote_reader import RemoteReader
@@ -96,6 +96,20 @@ def test_while_a_request_waits_no_more_messages_come_than_were_asked_for(verbs_p
     assert right.receive_many(2) == [b"3"]
 
 
+def test_a_mailbox_whose_key_does_not_fit_leaves_nothing_open(verbs_pair, monkeypatch):
+    made = []
+
+    class Noted(Wiring):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(box, "Wiring", Noted)
+    with pytest.raises(TermsError, match="needs a key"):
+        box.Mailbox(verbs_pair.client, Terms(algorithm="blake2b"), b"short")
+    assert [each.inbox.is_open for each in made] == [False]
+
+
 def test_what_is_in_hand_is_not_processed(verbs_pair):
     """A request that stands behind it waits for it, though both were taken by one call."""
     left, right = join(verbs_pair)
@@ -103,9 +117,10 @@ def test_what_is_in_hand_is_not_processed(verbs_pair):
     right.actions["note"] = done.append
     left.request("note", b"waits", reached(100))
     left.send(b"2")
+    left.send(b"3")
     left.request("note", b"second", reached(2))
-    assert until(lambda: landed(right, 3), left, right)
-    assert right.receive_many() == [b"2"]
+    assert until(lambda: landed(right, 4), left, right)
+    assert right.receive_many() == [b"2", b"3"]
     assert done == []
     right.poll()
     assert done == [b"second"]

@@ -174,11 +174,55 @@ def test_a_segment_is_one_by_its_class_flag_and_length(
     assert rmpp.is_rmpp(mad) is is_one
 
 
+def test_a_receiver_that_acknowledges_the_same_again_and_again_is_given_up() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(900), timeout_ns=10, retries=2)
+    said = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, 1, 9)
+    ack = (HEADER.encode() + said.encode()).ljust(256, b"\0")
+    sender.start(0)
+    sender.receive(ack, 0)
+    kinds = []
+    for _ in range(4):
+        kinds += [mad[rmpp.HEADER_AT + 1] for mad in sender.expire(sender.deadline_ns)[:1]]
+        sender.receive(ack, sender.deadline_ns)
+        if sender.done:
+            break
+    assert kinds == [rmpp.DATA, rmpp.DATA, rmpp.ABORT]
+
+
+def test_a_sender_whose_data_have_come_waits_for_nothing() -> None:
+    sender, _, _ = transfer(bytes(900), 0.0, 1)
+    assert (sender.done, sender.deadline_ns) == (True, rmpp.NEVER_NS)
+
+
+def test_a_receiver_takes_as_much_as_it_allows() -> None:
+    sender, receiver = Sender(HEADER, a.AdministrationHeader(), bytes(400)), Receiver(most=400)
+    ack = receiver.receive(sender.start(0)[0])
+    assert ack is not None
+    for mad in sender.receive(ack, 0):
+        receiver.receive(mad)
+    assert (len(receiver.data), receiver.done, receiver.failed) == (400, True, False)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_segment_of_another_version_is_refused(version: int) -> None:
+    receiver = Receiver()
+    front = a.AdministrationHeader(rmpp_version=version, rmpp_type=rmpp.DATA, rmpp_flags=3, segment_number=1)
+    answer = receiver.receive((HEADER.encode() + front.encode()).ljust(256, b"\0"))
+    assert answer is not None
+    said = a.AdministrationHeader.decode(answer, rmpp.HEADER_AT)
+    assert (said.rmpp_type, said.rmpp_version) == (rmpp.ABORT, 1)
+    assert (receiver.failed, receiver.data) == (True, b"")
+
+
 def test_a_receiver_answers_by_the_method_of_the_request() -> None:
     sender, receiver = Sender(HEADER, a.AdministrationHeader(), bytes(450)), Receiver()
     ack = receiver.receive(sender.start(0)[0])
     assert ack is not None
     assert MadHeader.decode(ack) == replace(HEADER, method=0x12)
+    failed = Sender(replace(HEADER, status=0x0700), a.AdministrationHeader(), bytes(450)).start(0)[0]
+    for answer in (Receiver().receive(failed), rmpp.stop(failed)):
+        assert answer is not None
+        assert MadHeader.decode(answer) == replace(HEADER, method=0x12)  # a request has no status
 
 
 def test_no_window_is_wider_than_the_sender_allows() -> None:

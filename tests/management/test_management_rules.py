@@ -7,13 +7,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from connection_peers import GIDS, REPLY, REQUEST, Network
+from connection_peers import GIDS, REPLY, REQUEST, SERVICE, Network
 
 from softhca.management import address_queries, group_queries, path_queries, rmpp
 from softhca.management import constants as c
 from softhca.management import directed_route as d
 from softhca.management.administration_attributes import AdministrationHeader
 from softhca.management.agents import Agent
+from softhca.management.cm import elements as e
 from softhca.management.cm import instances
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
@@ -79,6 +80,24 @@ def test_a_response_that_is_waited_for_no_longer_is_dropped() -> None:
     assert port.dispatcher.outstanding() == 0
 
 
+def test_who_waits_no_longer_for_one_response_gets_the_others() -> None:
+    port = Port()
+    client, got = port.client(c.CLASS_PERF)
+    port.dispatcher.register(client)
+    header = MadHeader(management_class=c.CLASS_PERF, method=c.METHOD_GET)
+    for number in (5, 6):
+        asked = replace(header, transaction_id=number)
+        port.dispatcher.send(client, Mad(asked, bytes(232)).encode(), PEER)
+    port.dispatcher.cancel(client, replace(header, transaction_id=5))
+    for sent in list(port.sent):
+        port.receive(
+            management_class=c.CLASS_PERF,
+            method=c.METHOD_GET_RESPONSE,
+            transaction_id=sent.header.transaction_id,
+        )
+    assert [MadHeader.decode(each).transaction_id for each in got] == [6]
+
+
 def test_the_port_answers_no_class_port_info_for_subnet_management() -> None:
     port = Port(c.SUBNET_QPN)
     port.dispatcher.register(port.client(c.CLASS_SUBN_LID, c.METHOD_TRAP)[0])
@@ -125,6 +144,13 @@ def test_a_packet_beyond_its_end_keeps_the_port_by_which_it_came() -> None:
     end = packet(3, 3, b"\0\1\2\3", b"\0\5\6\7")
     assert d.enter(end, 9, is_switch=True) == d.TAKEN
     assert end[return_path : return_path + 4] == b"\0\5\6\x09"
+
+
+def test_a_way_that_goes_on_by_lid_goes_on_at_a_switch_alone() -> None:
+    for is_switch, found in ((True, d.BY_LID), (False, d.LOST)):
+        way = packet(3, 3, b"\0\1\2\3")
+        way[24:36] = d.DirectedRoute(dr_dlid=5).encode()
+        assert d.enter(way, 4, is_switch) == found
 
 
 # subnet administration, as bytes
@@ -188,8 +214,8 @@ def test_a_message_without_an_id_of_its_sender_is_nobody_s() -> None:
     assert network.state(1, passive) == s.ESTABLISHED
 
 
-@pytest.mark.parametrize("accepted", [True, False])
-def test_an_alternate_path_is_the_peer_s_only_where_the_reply_accepts_it(accepted: bool) -> None:
+@pytest.mark.parametrize("said", [m.FAILOVER_ACCEPTED, m.FAILOVER_UNSUPPORTED, m.FAILOVER_REJECTED])
+def test_an_alternate_path_is_the_peer_s_only_where_the_reply_accepts_it(said: int) -> None:
     network = Network()
     network.listen()
     request = replace(
@@ -198,13 +224,64 @@ def test_an_alternate_path_is_the_peer_s_only_where_the_reply_accepts_it(accepte
     active = network.connect(request)
     network.arrive()
     passive = network.programs[1].take().number
-    said = m.FAILOVER_ACCEPTED if accepted else m.FAILOVER_ACCEPTED + 1
+    accepted = said == m.FAILOVER_ACCEPTED
     network.reply(passive, replace(REPLY, failover_accepted=said))
     network.arrive()
     for own, number in enumerate((active, passive)):
         connection = network.managers[own]._tables.find(number)
         assert connection.proposed is not None
         assert (connection.other is not None) is accepted
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_other_end_of_an_alternate_path_is_named_by_lids_where_there_is_no_gid(own: bool) -> None:
+    peer = Address(qpn=1, lid=7, path_bits=1, gid=None)
+    request = replace(REQUEST, alternate_local_lid=11, alternate_remote_lid=12, alternate_sl=3)
+    there = e.by_alternate(peer, request, own)
+    assert there is not None
+    assert (there.lid, there.own_lid) == ((12, 11) if own else (11, 12))
+    assert (there.gid, there.sl, there.path_bits) == (None, 3, 0)  # the bits were of the former LID
+    assert e.by_alternate(peer, REQUEST, own) is None
+
+
+def test_a_disconnect_is_answered_within_its_own_transaction() -> None:
+    network = Network()
+    network.listen()
+    active, passive = network.establish()
+    network.managers[0].receive(
+        m.encode(m.Dreq(passive, active, REQUEST.local_qpn), 4711), network.address(1), network.now
+    )
+    network.managers[0].disconnect(network.programs[0], active, b"", network.now)
+    transaction_id, drep = m.decode(network.sent[-1][1])
+    assert (type(drep), transaction_id) == (m.Drep, 4711)
+
+
+def test_a_rejection_that_does_not_fit_changes_nothing() -> None:
+    network = Network()
+    network.listen()
+    network.connect()
+    network.arrive()
+    number, manager = network.programs[1].take().number, network.managers[1]
+    with pytest.raises(OSError, match="72 bytes") as refused:
+        manager.reject(network.programs[1], number, 28, bytes(73), b"", network.now)
+    assert refused.value.errno == errno.EINVAL
+    assert network.state(1, number) == s.REQ_RCVD
+    manager.reject(network.programs[1], number, 28, bytes(range(72)), b"", network.now)
+    rej = m.decode(network.sent[-1][1])[1]
+    assert (rej.reject_info_length, rej.ari) == (72, bytes(range(72)))
+
+
+def test_who_asks_for_a_service_that_nobody_has_is_told_which() -> None:
+    network = Network()
+    asked = m.SidrReq(77, service_id=SERVICE)
+    network.managers[1].receive(m.encode(asked, 9), network.address(0), network.now)
+    transaction_id, answer = m.decode(network.sent[-1][1])
+    assert transaction_id == 9
+    assert answer == m.SidrRep(77, m.SIDR_UNSUPPORTED, service_id=SERVICE)
+
+
+def test_no_time_out_is_longer_than_its_five_bits_say() -> None:
+    assert e.response_ns(0xFF) == e.response_ns(31) == (4096 << 31) + 2 * (4096 << 16)
 
 
 def test_a_queue_pair_that_migrates_to_the_same_port_keeps_the_other_one() -> None:

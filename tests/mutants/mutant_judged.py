@@ -21,6 +21,7 @@ from mutant_meant import MEANT
 from mutant_native import NATIVE
 from mutant_native_parts import PARTS
 from mutant_planted import PLANTED
+from mutant_rooms import ROOMS
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
 from mutant_storage import STORAGE
@@ -429,6 +430,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *CONNECTED,
     *CONNECTIONS,
     *STORAGE,
+    *ROOMS,
     *HARDWARE,
     *GATES,
     *NATIVE,

@@ -188,14 +188,15 @@ def test_a_reset_is_answered_when_the_last_that_it_waits_for_is_gone(network: Ne
     assert operation.finished is not None
 
 
-def test_a_unit_deregisters_its_memory(network: Network) -> None:
+def test_a_unit_gives_back_all_that_it_had_of_its_adapters(network: Network) -> None:
     found = Scene(network)
     with found.device() as device:
         device.write(0, bytes(512))
         engine = found.units[0].adapter
-        assert engine.resources.count(Kind.MR)
+        kinds = (Kind.MR, Kind.PD, Kind.CQ, Kind.QP)
+        assert all(engine.resources.count(kind) for kind in kinds)
         found.unit.close()
-        assert engine.resources.count(Kind.MR) == 0
+        assert [engine.resources.count(kind) for kind in kinds] == [0, 0, 0, 0]
 
 
 # a host's channel

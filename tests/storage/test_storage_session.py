@@ -76,8 +76,10 @@ def test_what_is_left_of_a_buffer_is_said() -> None:
     _, (host,) = scene()
     inquiry = bytes([scsi.INQUIRY, 0, 0, 0, 36, 0])
     host.session.receive(command(inquiry, 1, place(0, 100).encode(), in_format=1))
+    host.slots[:] = b"somebody's data " * (len(host.slots) // 16)
     response = only(host)
     assert (response.in_under, response.in_residual, response.out_under) == (1, 64, 0)
+    assert host.memory[36:100] == bytes(64)  # nothing is put there that is not the command's
     both = place(0, 512).encode() * 2
     host.session.receive(command(scsi.read_10(0, 1), 2, both, in_format=1, out_format=1))
     response = only(host)

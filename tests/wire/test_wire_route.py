@@ -4,14 +4,14 @@ import socket
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wire_samples import FRAMINGS, routes, sample_route, v4
 
 from softhca.machine.primitives import address_of
 from softhca.wire.framing import DUMMY_LRH, masked
 from softhca.wire.ip import internet_checksum
-from softhca.wire.route import NATIVE, ROCE_V4, ROCE_V6, Route
+from softhca.wire.route import NATIVE, ROCE_V4, ROCE_V6, Route, is_multicast
 
 LENGTHS = st.integers(4, 1100).map(lambda words: 4 * words)
 
@@ -53,10 +53,13 @@ def test_the_seed_is_the_crc_of_the_masked_headers_for_every_length(
         assert route.seed(length) == zlib.crc32(masked(route.framing, route.headers(length)))
 
 
-@given(route=routes(), lengths=st.lists(st.sampled_from((20, 24, 28)), max_size=12))
-def test_the_seeds_of_lengths_that_take_turns_are_theirs(route: Route, lengths: list[int]) -> None:
-    for length in lengths:
-        route.identification = length & 4  # of some the same, of others not
+TURNS = st.lists(st.tuples(st.sampled_from((20, 24)), st.sampled_from((0, 4))), max_size=12)
+
+
+@given(route=routes(), turns=TURNS)
+@example(route=sample_route(), turns=[(20, 0), (24, 0), (20, 4)])
+def test_the_seeds_of_lengths_that_take_turns_are_theirs(route: Route, turns: list[tuple[int, int]]) -> None:
+    for length, route.identification in turns:
         assert route.seed(length) == zlib.crc32(masked(route.framing, route.headers(length)))
 
 
@@ -65,6 +68,15 @@ def test_the_seed_follows_a_changed_identification(route: Route, length: int, id
     route.seed(length)
     route.identification = identification
     assert route.seed(length) == zlib.crc32(masked(ROCE_V4, route.headers(length)))
+
+
+@pytest.mark.parametrize(
+    ("address", "group"),
+    [("223.255.255.255", False), ("224.0.0.0", True), ("239.255.255.255", True), ("240.0.0.1", False),
+     ("255.255.255.255", False)],
+)  # fmt: skip
+def test_groups_of_ipv4_are_224_to_239(address: str, group: bool) -> None:
+    assert is_multicast(v4(address)) is group
 
 
 @pytest.mark.parametrize("kind", FRAMINGS)

@@ -1,0 +1,64 @@
+"""Bugs of rooms that few mutants were in, planted one by one and found by no test at first, with the tests
+that judge them now."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+RMPP = "management/rmpp.py"
+CM = "management/cm/manager.py"
+BOX = "mailbox/box.py"
+ROUTE = "wire/route.py"
+ON_RMPP = "management/test_management_rmpp.py"
+ON_MANAGEMENT = "management/test_management_rules.py"
+ON_BOXES = "mailbox/test_mailbox_rules.py"
+ON_ROUTES = "wire/test_wire_route.py"
+
+ROOMS: tuple[tuple[Mutant, str], ...] = (
+    (m("rmpp-old-acknowledgement-counts", RMPP, "        if acknowledged > self._acknowledged:\n            self._tries = 0\n", "        self._tries = 0\n",
+       "a receiver that acknowledges the same for ever is sent to for ever"), ON_RMPP),
+    (m("rmpp-most-is-too-much", RMPP, "if len(self.data) > self._most:", "if len(self.data) >= self._most:",
+       "an answer as long as allowed is refused"), ON_RMPP),
+    (m("rmpp-what-is-done-is-due", RMPP, "            self.done = True\n            self.deadline_ns = NEVER_NS\n            return []\n        return self._send(max", "            self.done = True\n            return []\n        return self._send(max",
+       "a transfer that has ended is looked after for ever"), ON_RMPP),
+    (m("rmpp-acknowledges-with-a-status", RMPP, "segment_number=segment, payload_length=window,\n        )  # fmt: skip\n        asker = replace(header, method=header.method ^ RESPONSE, status=0)", "segment_number=segment, payload_length=window,\n        )  # fmt: skip\n        asker = replace(header, method=header.method ^ RESPONSE)",
+       "an acknowledgement bears the status of the answer"), ON_RMPP),
+    (m("rmpp-any-version", RMPP, "said.rmpp_type != DATA or said.rmpp_version != VERSION or", "said.rmpp_type != DATA or",
+       "segments of another version are taken"), ON_RMPP),
+    (m("cm-rejected-failover-is-loaded", CM, "if reply.failover_accepted == m.FAILOVER_ACCEPTED:", "if reply.failover_accepted != m.FAILOVER_UNSUPPORTED:",
+       "a peer is believed at a path that was rejected"), ON_MANAGEMENT),
+    (m("cm-drep-of-another-transaction", CM, "                return\n            connection.transaction_id = transaction_id\n", "                return\n",
+       "a disconnect is answered within the transaction of the request"), ON_MANAGEMENT),
+    (m("cm-rejection-too-long", CM, "if len(ari) > len(m.Rej().ari):", "if len(ari) > len(m.Rej().ari) + 1:",
+       "a rejection that is refused has ended the request"), ON_MANAGEMENT),
+    (m("cm-refusal-names-no-service", "management/cm/resolutions.py", "m.SidrRep(request.request_id, m.SIDR_UNSUPPORTED, service_id=request.service_id)", "m.SidrRep(request.request_id, m.SIDR_UNSUPPORTED)",
+       "who asks for a service that nobody has is not told which"), ON_MANAGEMENT),
+    (m("cm-path-bits-of-before", "management/cm/elements.py", "        own_lid=own_lid,\n        path_bits=0,\n", "        own_lid=own_lid,\n",
+       "messages along an alternate path leave from a LID of the former one"), ON_MANAGEMENT),
+    (m("cm-alternate-by-gid-alone", "management/cm/elements.py", "if not any(gids[there]) and not lids[there]:", "if not any(gids[there]):",
+       "on native links an alternate path is none"), ON_MANAGEMENT),
+    (m("cm-time-out-of-eight-bits", "management/cm/elements.py", "UNIT_NS << min(exponent, MAX_EXPONENT)", "UNIT_NS << exponent",
+       "a resolution of a time-out of eight bits waits for years"), ON_MANAGEMENT),
+    (m("dispatcher-cancels-all", "management/dispatcher.py", "        self._outstanding.pop(key, None)\n\n    def outstanding", "        self._outstanding.clear()\n\n    def outstanding",
+       "who gives up one request gets no response to others"), ON_MANAGEMENT),
+    (m("route-by-lid-at-an-adapter", "management/directed_route.py", "    return BY_LID if is_switch else LOST\n", "    return BY_LID\n",
+       "a channel adapter passes packets on"), ON_MANAGEMENT),
+    (m("mailbox-last-in-hand", BOX, "            return self._in_hand[0][0] - 1", "            return self._in_hand[-1][0] - 1",
+       "an action is performed before a message that it waits for is processed"), ON_BOXES),
+    (m("mailbox-of-a-bad-key-stays", BOX, "        except BaseException:\n            wiring.close()\n            raise\n        opener", "        except BaseException:\n            raise\n        opener",
+       "each mailbox that cannot be takes a queue pair for good"), ON_BOXES),
+    (m("mailbox-notes-what-is-known", "mailbox/conditions.py", "            if number in held or node.kind in _JOINTS:", "            if node.kind in _JOINTS:",
+       "a journal grows with each message"), "mailbox/test_mailbox_conditions.py"),
+    (m("route-class-e-is-a-group", ROUTE, "gid[12] & 0xF0 == 0xE0", "gid[12] >= 0xE0",
+       "240.0.0.1 and the broadcast address are groups"), ON_ROUTES),
+    (m("route-seed-of-another-identification", ROUTE, "self._former_bytes == transport_bytes and self._former_identification == self.identification", "self._former_bytes == transport_bytes",
+       "an ICRC is made for the identification of a packet of before"), ON_ROUTES),
+    (m("storage-tells-what-others-wrote", "storage/session.py", "for piece, offset in descriptors.pieces(task.buffer.ranges, moved):", "for piece, offset in descriptors.pieces(task.buffer.ranges, task.buffer.length):",
+       "a host gets bytes of another one's command behind its own"), "storage/test_storage_session.py"),
+    (m("storage-unit-keeps-its-domain", "storage/io_unit.py", "        self.cq.destroy()\n        self.device.dealloc_pd(self.pd)", "        self.cq.destroy()",
+       "each unit that is closed leaves a protection domain"), "storage/test_storage_rules.py"),
+)  # fmt: skip
+"""Each with the tests that judge it."""
