@@ -1,6 +1,7 @@
 """What a journal's file holds at every moment at which its machine may stop."""
 
 import io
+import os
 
 import pytest
 
@@ -34,6 +35,20 @@ class Disk(io.BytesIO):
 def what(journal):
     """Numbers and outcomes of what is pending, and the last number."""
     return sorted((each.number, each.begun, each.outcome) for each in journal.entries.values())
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_is_to_be_durable_is_synchronised_record_by_record(tmp_path, monkeypatch, durable):
+    synchronised = []
+    monkeypatch.setattr("os.fsync", lambda fd: synchronised.append(os.fstat(fd).st_size))
+    with open(tmp_path / "journal", "w+b") as file:
+        journal = Journal(file, durable)
+        sizes = []
+        steps = (journal.accept, 1, b"ask", 5), (journal.begin, 1), (journal.end, 1, b"")
+        for step, *arguments in steps:
+            step(*arguments)
+            sizes.append(os.fstat(file.fileno()).st_size)
+    assert synchronised == (sizes if durable else [])
 
 
 @pytest.mark.parametrize("torn", [b"", b"\x01", b"\xff" * 100, bytes(40)])

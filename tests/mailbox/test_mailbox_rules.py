@@ -2,6 +2,7 @@
 
 import io
 from collections import deque
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,11 @@ from softhca.machine.primitives import copy
 from softhca.mailbox import MailboxError, Terms, TermsError, always, box, reached, requests, wiring
 from softhca.mailbox.blocks import DATA, EMPTY, LENGTH, OUTCOME, TAKEN
 from softhca.mailbox.journal import MAX_RECORD_BYTES, Journal
+from softhca.mailbox.offer import Offer
 from softhca.mailbox.remote_reader import RemoteReader
 from softhca.mailbox.requests import DONE, Request, Requests, encode_outcome
 from softhca.mailbox.wiring import DEPTH, Wiring
+from softhca.verbs import enums as e
 
 
 def landed(mailbox, sequence):
@@ -108,6 +111,31 @@ def test_a_mailbox_whose_key_does_not_fit_leaves_nothing_open(verbs_pair, monkey
     with pytest.raises(TermsError, match="needs a key"):
         box.Mailbox(verbs_pair.client, Terms(algorithm="blake2b"), b"short")
     assert [each.inbox.is_open for each in made] == [False]
+
+
+@pytest.mark.parametrize("mode", ["write", "read"])
+def test_a_peer_may_do_what_its_mode_needs_and_no_more(verbs_pair, mode):
+    reading = e.IBV_ACCESS_REMOTE_READ if mode == "read" else 0
+    for end in join(verbs_pair, Terms(mode=mode)):
+        wired = end._wiring
+        attributes, _ = wired.qp.query(e.IBV_QP_ACCESS_FLAGS)
+        assert attributes.qp_access_flags & e.IBV_ACCESS_REMOTE_READ == reading
+        regions = (wired.inbox, wired.outbox, wired.cell)
+        may_be_read = [mr for mr in regions if mr._access & e.IBV_ACCESS_REMOTE_READ]
+        assert may_be_read == ([wired.outbox] if reading else [])
+
+
+def test_messages_have_the_service_level_that_was_asked_for(verbs_pair):
+    boxes = join(verbs_pair, service_level=3)
+    assert [end._wiring.qp.query(e.IBV_QP_AV)[0].ah_attr.sl for end in boxes] == [3, 3]
+
+
+def test_the_path_mtu_is_the_smaller_one_of_both_ends(verbs_pair):
+    left, right = (box.Mailbox(context) for context in (verbs_pair.client, verbs_pair.server))
+    small = replace(Offer.decode(right.offer), mtu_code=e.IBV_MTU_512)
+    left.join(small.encode())
+    assert left._wiring.qp.query(e.IBV_QP_PATH_MTU)[0].path_mtu == e.IBV_MTU_512
+    assert right._wiring.offer().mtu_code > e.IBV_MTU_512
 
 
 def test_what_is_in_hand_is_not_processed(verbs_pair):
@@ -265,3 +293,6 @@ def test_a_slot_is_fetched_once_the_read_before_it_has_ended():
     assert reader.poll() == EMPTY
     assert fetcher.offsets == [0, terms.slot_bytes]
     assert (reader.reads, reader.next_sequence) == (2, 2)
+    fetcher.reading = False
+    assert TAKEN not in (reader.poll(), reader.poll())
+    assert fetcher.offsets[2:] == [terms.slot_bytes], "it has brought nothing, and is repeated"

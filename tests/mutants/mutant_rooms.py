@@ -12,6 +12,9 @@ RMPP = "management/rmpp.py"
 CM = "management/cm/manager.py"
 BOX = "mailbox/box.py"
 ROUTE = "wire/route.py"
+TARGET = "storage/target_channel.py"
+WIRING = "mailbox/wiring.py"
+ON_STORAGE = "storage/test_storage_rules.py"
 ON_RMPP = "management/test_management_rmpp.py"
 ON_MANAGEMENT = "management/test_management_rules.py"
 ON_BOXES = "mailbox/test_mailbox_rules.py"
@@ -59,6 +62,26 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
     (m("storage-tells-what-others-wrote", "storage/session.py", "for piece, offset in descriptors.pieces(task.buffer.ranges, moved):", "for piece, offset in descriptors.pieces(task.buffer.ranges, task.buffer.length):",
        "a host gets bytes of another one's command behind its own"), "storage/test_storage_session.py"),
     (m("storage-unit-keeps-its-domain", "storage/io_unit.py", "        self.cq.destroy()\n        self.device.dealloc_pd(self.pd)", "        self.cq.destroy()",
-       "each unit that is closed leaves a protection domain"), "storage/test_storage_rules.py"),
+       "each unit that is closed leaves a protection domain"), ON_STORAGE),
+    (m("arriving-seed-of-another-flow", "wire/arriving.py", "        self._seed_bytes = self._former_bytes = -1\n", "        self._seed_bytes = -1\n",
+       "packets of two flows that are as long are dropped as damaged"), "wire/test_wire_arriving.py"),
+    (m("storage-refused-login-keeps-its-channel", "storage/io_unit.py", "        except DriverError:\n            channel.close()\n            raise\n        place.by_connection", "        except DriverError:\n            raise\n        place.by_connection",
+       "each login that comes to nothing takes a queue pair for good"), ON_STORAGE),
+    (m("storage-channel-without-room-keeps-memory", TARGET, "        except DriverError:\n            self._memory.close()\n            raise\n        self.session", "        except DriverError:\n            raise\n        self.session",
+       "each login without room for a queue pair takes memory for good"), ON_STORAGE),
+    (m("storage-message-is-overwritten", TARGET, "            message = bytes(self._memory.view[place : place + length])\n            self._post_receive(index)", "            self._post_receive(index)\n            message = bytes(self._memory.view[place : place + length])",
+       "a message is read that the next one overwrites"), ON_STORAGE),
+    (m("journal-is-not-durable", "mailbox/journal.py", "        if self._durable:\n            os.fsync", "        if not self._durable:\n            os.fsync",
+       "what was accepted is lost with the machine's power"), "mailbox/test_mailbox_journal.py"),
+    (m("mailbox-larger-mtu", WIRING, "min(self._mtu_code, peer.mtu_code)", "max(self._mtu_code, peer.mtu_code)",
+       "nothing comes from a peer with a smaller MTU"), ON_BOXES),
+    (m("mailbox-may-be-read-in-mode-write", WIRING, "_PEER_WRITES | (_PEER_READS if self.terms.mode == \"read\" else 0)", "_PEER_WRITES | _PEER_READS",
+       "a peer may read where it needs not"), ON_BOXES),
+    (m("mailbox-outbox-may-be-read", WIRING, "MR(self.pd, terms.ring_bytes, _PEER_READS if reading else _LOCAL)", "MR(self.pd, terms.ring_bytes, _PEER_READS)",
+       "a peer may read what was sent before"), ON_BOXES),
+    (m("mailbox-any-service-level", WIRING, "sl=self._service_level, ", "",
+       "messages are on service level 0 whatever was asked for"), ON_BOXES),
+    (m("mailbox-reader-waits-for-good", "mailbox/remote_reader.py", "self._wanted = verdict == TAKEN or landed", "self._wanted = verdict == TAKEN",
+       "a reader that has found nothing looks no more"), ON_BOXES),
 )  # fmt: skip
 """Each with the tests that judge it."""

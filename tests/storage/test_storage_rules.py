@@ -11,15 +11,24 @@ from storage_fakes import LIMIT, FakeHost, command, managing, scene, writing
 from storage_scene import Scene, granted
 
 from softhca.adapter.resources import Kind
+from softhca.driver import services
 from softhca.driver.adapters import AdapterEvent
 from softhca.driver.connections import CM_REJECTED, CM_REPLIED, CmPath, CmQueuePair
+from softhca.driver.errors import DriverError
 from softhca.queues.control_fields import EVENT_QP_FATAL
 from softhca.storage import IoUnit, MemoryDisk, StorageError, UnitConfig, scsi, srp
 from softhca.storage.block_device import MOST_ATTEMPTS, MOST_WAITING
 from softhca.storage.initiator import InitiatorSession
-from softhca.storage.initiator_channel import SPARE_MESSAGES, HostConfig, InitiatorChannel, Operation
+from softhca.storage.initiator_channel import (
+    SPARE_MESSAGES,
+    ChannelFailed,
+    HostConfig,
+    InitiatorChannel,
+    Operation,
+)
 from softhca.storage.logical_unit import TO_DISK
 from softhca.storage.session import SEND, WRITE, TargetSession, Work
+from softhca.storage.target_channel import TargetChannel
 from softhca.testing import Network
 
 
@@ -197,6 +206,44 @@ def test_a_unit_gives_back_all_that_it_had_of_its_adapters(network: Network) -> 
         assert all(engine.resources.count(kind) for kind in kinds)
         found.unit.close()
         assert [engine.resources.count(kind) for kind in kinds] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("missing", ["queue pair", "connection"])
+def test_a_channel_that_there_is_no_room_for_takes_none(
+    network: Network, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    found = Scene(network)
+
+    def refuse(*_: object) -> None:
+        raise DriverError(errno.ENOMEM, "there is no room")
+
+    if missing == "queue pair":
+        monkeypatch.setattr(found.unit._attachments[0].device, "create_qp", refuse)
+    else:
+        monkeypatch.setattr(services, "accept", refuse)
+    with pytest.raises(ChannelFailed, match="no resources"):
+        channel_of(found)
+    resources = found.units[0].adapter.resources
+    assert [resources.count(kind) for kind in (Kind.QP, Kind.MR)] == [0, 0]
+    assert found.unit.channels == []
+
+
+def test_the_place_of_a_message_is_free_when_the_message_has_been_taken(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next message may come at once, into its place."""
+    post_receive = TargetChannel._post_receive
+
+    def overwritten(channel: TargetChannel, index: int) -> None:
+        place = channel._first_message + index * channel._message_bytes
+        channel._memory.view[place : place + channel._message_bytes] = bytes(channel._message_bytes)
+        post_receive(channel, index)
+
+    monkeypatch.setattr(TargetChannel, "_post_receive", overwritten)
+    found = Scene(network)
+    with found.device() as device:
+        device.write(3, b"x" * 512)
+        assert device.read(3, 1) == b"x" * 512
 
 
 # a host's channel

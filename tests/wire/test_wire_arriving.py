@@ -45,6 +45,16 @@ def test_only_the_port_changes():
         assert icrc.syndrome(arriving, address_of(packet), 68) == 0
 
 
+def test_flows_whose_packets_are_as_long_have_seeds_of_their_own():
+    """Of the last two lengths the seeds are kept, of no flow but the last."""
+    arriving = ArrivingRoute(ROCE_V4)
+    for last, lengths in ((4, (64, 32)), (5, (64, 32)), (6, (32, 64))):
+        ends = V4_MAPPED_PREFIX + bytes((1, 2, 3, last)), V4_MAPPED_PREFIX + b"\1\2\3\x09"
+        assert arriving.aim(*ends, 0xC000)
+        for n in lengths:
+            assert arriving.seed(n) == Route(ROCE_V4, *ends, 0xC000).seed(n)
+
+
 def test_an_identification_is_recovered_with_it():
     ends = V4_MAPPED_PREFIX + b"\1\2\3\4", V4_MAPPED_PREFIX + b"\1\2\3\5"
     packet = bytearray(64)
