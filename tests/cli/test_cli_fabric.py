@@ -78,7 +78,7 @@ def test_partitions_that_cannot_be_are_told(capsys: pytest.CaptureFixture[str], 
     [
         (("--lmc", "1"), "--lmc goes with --manager"),
         (("--m-key", "1", "--engine", "up-down"), "--engine goes with --manager"),
-        (("--manager", "--lmc", "8"), "an LMC 0 to 7"),
+        (("--manager", "--lmc", "8"), "lmc is 0 to 7, not 8"),
         (("--manager", "--m-key", "0"), "'0' is no key"),
         (("--manager", "--m-key", "0x10000000000000000"), "is no key"),
         (("--manager", "--engine", "fastest"), "invalid choice"),
@@ -256,8 +256,8 @@ def test_discover_brings_a_fabric_up_and_mends_it(capsys: pytest.CaptureFixture[
     ("words", "reason"),
     [
         (("--at", "h99"), "no node is named 'h99'"),
-        (("--lmc", "8"), "an LMC 0 to 7"),
-        (("--window", "0"), "a window"),
+        (("--lmc", "8"), "lmc is 0 to 7, not 8"),
+        (("--window", "0"), "window is 1 to"),
         (("--fail", "h99[1]"), "no link at 'h99[1]'"),
     ],
 )

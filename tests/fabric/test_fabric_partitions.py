@@ -92,7 +92,7 @@ def test_what_cannot_be_is_told_with_its_line(text: str, why: str) -> None:
 def test_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_file, "MOST_PARTITIONS", 3)
     assert len(read("A=1:h1;B=2:h2;C=3:h3;")) == 4  # the default one besides
-    with pytest.raises(PartitionFileError, match="4 partitions, at most 3"):
+    with pytest.raises(PartitionFileError, match="line 1: more than 3 partitions"):
         read("A=1:h1;B=2:h2;C=3:h3;D=4:h4;")
 
 
@@ -172,3 +172,9 @@ def test_packets_of_a_foreign_partition_end_at_the_first_switch() -> None:
         small.send(one, packet(one.lid, to.lid, pkey=pkey))
     assert (len(two.got), len(three.got)) == (1, 1)
     assert small.count("drops_pkey") == 3
+
+
+def test_a_file_of_very_many_partitions_is_refused_at_the_first_too_many() -> None:
+    """Each that has no P_Key of its own looks for a free one: all of these would take a minute."""
+    with pytest.raises(PartitionFileError, match="line 1: more than 4096 partitions"):
+        read_partitions("a: ALL;" * 40_000, fat_tree(4, 1), 1)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.topology import (
     MAX_NODES,
     MAX_PORTS,
@@ -232,6 +233,9 @@ def random_fabric(
     """Switches with ``hosts`` hosts on each and up to ``degree`` links to others, all connected: a random
     tree, then links between random switches that have ports left (several between two of them, too).
     """
+    check_kind(dice, Random, "random generator")
+    for number, what in ((switches, "number of switches"), (hosts, "number of hosts"), (degree, "degree")):
+        check_kind(number, int, what)
     if switches < 1 or hosts < 0 or (switches > 1 and degree < 1) or (switches > 2 and degree < 2):
         raise TopologyError("a random fabric has switches with two links or more to others")
     if switches * (1 + hosts) > MAX_NODES:
@@ -277,15 +281,19 @@ GENERATORS: dict[str, tuple[Callable[..., Topology], dict[str, object]]] = {
 
 def generate(
     kind: str,
-    parameters: dict[str, str],
+    parameters: Mapping[str, str],
     width: LinkWidth = LinkWidth.X4,
     speed: LinkSpeed = LinkSpeed.HDR,
 ) -> Topology:
     """The topology that a name and parameters in words ask for, as ``torus`` with ``sizes`` = ``4x4x2``.
 
-    TopologyError: there is no such generator or parameter, or one is missing or no number.
+    TopologyError: there is no such generator or parameter, or one is missing or no number.  TypeError: the
+    parameters are no mapping of texts.
     """
-    if kind not in GENERATORS:
+    check_kind(parameters, Mapping, "mapping of parameters")
+    for text in parameters.values():
+        check_kind(text, str, "text of a parameter")
+    if not isinstance(kind, str) or kind not in GENERATORS:
         raise TopologyError(f"no generator is named {kind!r}; there are {', '.join(GENERATORS)}")
     make, known = GENERATORS[kind]
     values: dict[str, object] = dict(known)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.topology import Topology
 
 NO_SWITCH = -1
@@ -40,10 +41,11 @@ class Endpoints:
 
 class Graph:
     """The switches of a topology.  ``peer[s, p]`` is the number of the switch that a port leads to, else
-    `NO_SWITCH`; ``peer_port[s, p]`` the port there.
+    `NO_SWITCH`; ``peer_port[s, p]`` the port there.  TypeError: it is of no topology.
     """
 
     def __init__(self, topology: Topology) -> None:
+        check_kind(topology, Topology, "topology")
         self.topology = topology
         self.switches = np.array(topology.switches, np.int32)
         self.number = {int(node): number for number, node in enumerate(self.switches)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.graph import Graph, Ints
 
 FIRST_LID = 1
@@ -45,8 +46,12 @@ def assign_lids(graph: Graph, lmc: int = 0, known: Mapping[int, int] | None = No
     """LIDs for all endpoints: 2^``lmc`` for each port of a channel adapter or router, one for a switch.
 
     ``known`` has LIDs that ports (by their GUID) have had; each keeps its own where that is free and fits.
-    The others get the lowest free ones, switches too.  LidError: there are not enough.
+    The others get the lowest free ones, switches too.  LidError: there are not enough.  TypeError: what is
+    no graph, LMC or mapping.
     """
+    check_kind(graph, Graph, "graph of a fabric")
+    check_kind(lmc, int, "LMC")
+    check_kind(known, (Mapping, type(None)), "mapping of GUIDs to LIDs")
     if not 0 <= lmc <= LAST_LMC:
         raise LidError(f"an LMC of {lmc}; expected 0 to {LAST_LMC}")
     endpoints = graph.endpoints

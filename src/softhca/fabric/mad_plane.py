@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from softhca.fabric import subnet_agent
+from softhca.fabric.arguments import whole
 from softhca.fabric.link_training import trained
 from softhca.fabric.node_state import NO_PORT, NodeState
 from softhca.fabric.notices import Notices
@@ -175,14 +176,15 @@ class MadPlane:
     # links
 
     def fail(self, link: int, now: int) -> bool:
-        """A link's cable goes out; False: it was out already."""
+        """A link's cable goes out; False: it was out already.  ValueError: there is no such link."""
         return self._cable(link, True, now)
 
     def restore(self, link: int, now: int) -> bool:
-        """A link's cable is in again; False: it was."""
+        """A link's cable is in again; False: it was.  ValueError: there is no such link."""
         return self._cable(link, False, now)
 
     def _cable(self, link: int, failed: bool, now: int) -> bool:
+        whole(link, "the index of a link", 0, len(self.topology.links) - 1)
         self._now = now
         ends = self.topology.links[link].end_a, self.topology.links[link].end_b
         ports = [self.nodes[end.node].ports[end.port] for end in ends]
@@ -197,7 +199,8 @@ class MadPlane:
         return True
 
     def is_failed(self, link: int) -> bool:
-        """Whether a link's cable is out."""
+        """Whether a link's cable is out.  ValueError: there is no such link."""
+        whole(link, "the index of a link", 0, len(self.topology.links) - 1)
         end = self.topology.links[link].end_a
         port = self.nodes[end.node].ports[end.port]
         return port is not None and port.failed

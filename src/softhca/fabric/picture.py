@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.graph import Graph
 from softhca.fabric.layout import STEP, Places, places
 from softhca.fabric.topology import Link, NodeKind, Topology
@@ -72,7 +73,10 @@ def link_loads(topology: Topology, graph: Graph, loads: NDArray[np.int64]) -> di
 
 
 def draw(topology: Topology, shown: Shown | None = None, graph: Graph | None = None) -> str:
-    """The picture, a whole SVG document."""
+    """The picture, a whole SVG document.  TypeError: what is no topology, graph of one, or `Shown`."""
+    check_kind(topology, Topology, "topology")
+    check_kind(shown, (Shown, type(None)), "description of what a picture shows")
+    check_kind(graph, (Graph, type(None)), "graph of a fabric")
     shown = shown or Shown()
     graph = graph or Graph(topology)
     at = places(graph) + MARGIN

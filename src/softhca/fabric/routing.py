@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.dimension_order import DimensionOrderRouting
 from softhca.fabric.division import LOCAL_RUNNER, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bytes, Graph
@@ -46,8 +47,10 @@ class Routes:
 
     def way(self, source: int, lid: int) -> list[tuple[int, int]]:
         """The switches, by number, that a packet from a switch to a LID crosses, each with the port by which
-        it leaves; RoutingError where it goes round or ends nowhere.
+        it leaves; RoutingError where it goes round or ends nowhere, ValueError where there is no such switch.
         """
+        whole(source, "a switch's number", 0, len(self.graph) - 1)
+        check_kind(lid, (int, np.integer), "LID")
         owner = int(self.lids.owner[lid]) if 0 <= lid <= self.lids.top else -1
         goal = int(self.graph.endpoints.switch[owner]) if owner >= 0 else NO_SWITCH
         found: list[tuple[int, int]] = []
@@ -65,7 +68,8 @@ class Routes:
         raise RoutingError(f"a route to LID {lid} goes round at {self.name(switch)}")
 
     def name(self, switch: int) -> str:
-        """The name of the node that a switch's number stands for."""
+        """The name of the node that a switch's number stands for.  ValueError: for none."""
+        whole(switch, "a switch's number", 0, len(self.graph) - 1)
         return self.graph.topology.nodes[int(self.graph.switches[switch])].name
 
 
@@ -93,9 +97,11 @@ def route(
     """Forwarding tables for all switches by an engine of `ENGINES`; LIDs are assigned where none are given.
     ``runner`` makes the tables, some switches at a time.
 
-    RoutingError: there is no such engine, or it cannot route this fabric.
+    RoutingError: there is no such engine, or it cannot route this fabric.  TypeError: what is no topology,
+    graph or LIDs.
     """
-    if engine not in ENGINES:
+    check_kind(lids, (Lids, type(None)), "assignment of LIDs")
+    if not isinstance(engine, str) or engine not in ENGINES:
         raise RoutingError(f"no routing engine is named {engine!r}; there are {', '.join(ENGINES)}")
     graph = topology if isinstance(topology, Graph) else Graph(topology)
     lids = assign_lids(graph, lmc) if lids is None else lids

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from softhca.fabric.arguments import check_kind
+
 MAX_PORTS = 254
 """The highest port number of a node (IBTA vol. 1, 14.2.5.3; 255 means none in forwarding tables)."""
 MAX_NODES = 0xBFFF
@@ -192,6 +194,8 @@ class Link:
 class Topology:
     """A fabric's nodes and links, whole and checked.
 
+    TypeError: what is no node or link, a name that is no text, a number that is none.
+
     TopologyError: a name, node GUID or port GUID that another one has, a GUID that is 0 or no 64 bits, too
     many nodes or ports, a link to a node or port that is not there, to itself, or to a port that has one.
     """
@@ -216,7 +220,8 @@ class Topology:
         object.__setattr__(self, "_at", at)
 
     def peer(self, node: int, port: int) -> End | None:
-        """The end that a port is linked to; None where no link is, at a switch's port 0 too."""
+        """The end that a port is linked to; None where no link is, at a switch's port 0 too.  IndexError:
+        there is no such node."""
         ports = self._peers[node]
         return ports[port] if 0 <= port < len(ports) else None
 
@@ -253,6 +258,9 @@ def _checked_names(nodes: Sequence[Node]) -> dict[str, int]:
         raise TopologyError(f"{len(nodes)} nodes; a subnet has LIDs for {MAX_NODES}")
     names: dict[str, int] = {}
     for index, node in enumerate(nodes):
+        check_kind(node, Node, "node")
+        check_kind(node.name, str, "name of a node")
+        check_kind(node.kind, NodeKind, "kind of a node")
         if not node.name or not node.name.isprintable() or '"' in node.name:
             raise TopologyError(f"a node cannot be named {node.name!r}", node=index)
         if node.name in names:
@@ -286,6 +294,7 @@ def _check_guids(nodes: Sequence[Node]) -> None:
 def _checked_ends(nodes: Sequence[Node], links: Sequence[Link]) -> dict[End, int]:
     at: dict[End, int] = {}
     for index, link in enumerate(links):
+        _check_kinds(link)
         if link.end_a == link.end_b:
             raise TopologyError(f"a port is linked to itself: {_text(nodes, link.end_a)}", link=index)
         for end in (link.end_a, link.end_b):
@@ -298,6 +307,16 @@ def _checked_ends(nodes: Sequence[Node], links: Sequence[Link]) -> dict[End, int
                 raise TopologyError(f"two links at {_text(nodes, end)}", link=index)
             at[end] = index
     return at
+
+
+def _check_kinds(link: Link) -> None:
+    check_kind(link, Link, "link")
+    check_kind(link.width, LinkWidth, "width of a link")
+    check_kind(link.speed, LinkSpeed, "speed of a link")
+    for end in (link.end_a, link.end_b):
+        check_kind(end, End, "end of a link")
+        check_kind(end.node, int, "index of a node")
+        check_kind(end.port, int, "number of a port")
 
 
 def _text(nodes: Sequence[Node], end: End) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.generators import guid_of
 from softhca.fabric.topology import (
     End,
@@ -82,6 +83,7 @@ def read_ibnetdiscover(text: str) -> Topology:
     gives them.  GUIDs that are not said follow from names such as ``S-0002c90200401234``, else from the place
     in the file.  Links are 4x HDR unless the file says otherwise (``4xEDR`` behind ``#``, or ``w=1``).
     """
+    check_kind(text, str, "text of a topology")
     if len(text) > MAX_BYTES:
         raise TopologyError(f"a file of more than {MAX_BYTES} bytes")
     blocks = _read_blocks(text)
@@ -247,6 +249,7 @@ Lids = Callable[[int, int], tuple[int, int]]
 def write_ibnetdiscover(topology: Topology, lids: Lids | None = None) -> str:
     """The topology as ibnetdiscover prints it; reading it gives the same nodes and links, under names made of
     GUIDs.  ``lids`` fills in the LIDs behind ``#`` (else 0)."""
+    check_kind(topology, Topology, "topology")
     names = [f"{_LETTERS[node.kind]}-{node.guid:016x}" for node in topology.nodes]
     where = lids or (lambda node, port: (0, 0))
     return "\n".join(

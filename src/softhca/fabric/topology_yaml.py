@@ -25,6 +25,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.generators import generate, guid_of
 from softhca.fabric.topology import (
     End,
@@ -118,6 +119,7 @@ def document_of(text: str) -> YamlValue:
     """What a file says.  TopologyError: it is no YAML, or too long."""
     import yaml
 
+    check_kind(text, str, "text of a topology")
     if len(text) > MAX_BYTES:
         raise TopologyError(f"a file of more than {MAX_BYTES} bytes")
     try:
@@ -226,6 +228,7 @@ def write_yaml(topology: Topology) -> str:
     """The topology in the short form; reading it gives an equal one, unless a node says more than the form
     has, or the kinds are mixed.
     """
+    check_kind(topology, Topology, "topology")
     lines = []
     first = {node.kind: None for node in topology.nodes}
     words = {kind: section for section, kind in _SECTIONS.items()}

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.graph import NO_SWITCH, Bytes, Graph
 from softhca.fabric.routing import Routes
 from softhca.fabric.switching.congestion import CongestionControl
@@ -41,7 +42,7 @@ class TrafficError(ValueError):
 
 @dataclass(frozen=True)
 class Traffic:
-    """What hosts send for ``duration_ps``.  TrafficError: it cannot be.
+    """What hosts send for ``duration_ps``.  TrafficError: it cannot be; TypeError: a number is none.
 
     ``pattern``: ``uniform``, each message to any other host; ``permutation``, each host to one other, and
     each from one; ``incast``, all to the first host.  ``load`` is the share of its link that each sender
@@ -56,6 +57,9 @@ class Traffic:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        check_kind(self.load, (int, float), "load")
+        for number in (self.message_bytes, self.mtu_bytes, self.duration_ps, self.seed):
+            check_kind(number, int, "number of bytes, picoseconds, or the seed")
         if self.pattern not in PATTERNS:
             raise TrafficError(f"no pattern is named {self.pattern!r}; there are {', '.join(PATTERNS)}")
         if not 0 < self.load <= 1:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.graph import NO_SWITCH, Bools, Graph, Ints
 from softhca.fabric.routing_engine import RoutingEngine, RoutingError
 from softhca.fabric.up_down import UpDownRouting
@@ -18,9 +19,12 @@ def multicast_tree(graph: Graph, routing: RoutingEngine, members: Collection[int
     ``members`` are endpoints.  A switch that is a member has its port 0.
 
     Where routes go up and down (`UpDownRouting`) the tree hangs from one switch and its links lead down, so
-    that packets of the group make no credit loop with others.  RoutingError: a member is cut off.
+    that packets of the group make no credit loop with others.  RoutingError: a member is cut off.  TypeError,
+    ValueError: a member is no endpoint.
     """
-    chosen = np.array(sorted(members), np.int64)
+    check_kind(graph, Graph, "graph of a fabric")
+    last = len(graph.endpoints) - 1
+    chosen = np.array(sorted(whole(member, "an endpoint", 0, last) for member in members), np.int64)
     switches = graph.endpoints.switch[chosen]
     if (switches == NO_SWITCH).any():
         raise RoutingError("a member of a multicast group hangs on no switch")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.division import LOCAL_RUNNER, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bools, Ints
 from softhca.fabric.routing import NO_ROUTE, Routes
@@ -38,7 +39,9 @@ class Reachability:
 
 
 def reach(routes: Routes, runner: Runner = LOCAL_RUNNER) -> Reachability:
-    """Follow every route from every switch; ``runner`` does so, some destinations at a time."""
+    """Follow every route from every switch; ``runner`` does so, some destinations at a time.  TypeError:
+    these are no routes."""
+    check_kind(routes, Routes, "routes of a fabric")
     graph, destinations = routes.graph, routes.destinations
     loads = np.zeros(graph.peer.shape, np.int64)
     hosts_apart = int(graph.has_hosts.sum() or 1) * int((graph.endpoints.switch == NO_SWITCH).sum())
@@ -100,8 +103,10 @@ Channel = tuple[int, int, int]
 def credit_loop(routes: Routes, runner: Runner = LOCAL_RUNNER) -> list[Channel] | None:
     """A ring of channels each of which can wait for the next, None where there is none (Dally and Seitz: then
     there is no deadlock).  Every switch counts as a source, as its port 0 sends too.  ``runner`` looks for
-    what waits for what, some destinations, or sources where lanes depend on them, at a time.
+    what waits for what, some destinations, or sources where lanes depend on them, at a time.  TypeError:
+    these are no routes.
     """
+    check_kind(routes, Routes, "routes of a fabric")
     graph, lanes = routes.graph, routes.routing.lanes
     size, ports = graph.peer.shape
     levels = routes.routing.service_levels()

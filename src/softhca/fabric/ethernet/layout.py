@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.ethernet.network import Cable
 from softhca.fabric.ethernet.settings import SwitchSettings
 from softhca.fabric.topology import End, Topology, TopologyError
@@ -40,6 +41,8 @@ class EthernetTopology:
     congestion: bool = False
 
     def __post_init__(self) -> None:
+        check_kind(self.topology, Topology, "topology")
+        check_kind(self.delay_ns, int, "delay in nanoseconds")
         nodes = self.topology.nodes
         if len(self.mbps) != len(self.topology.links):
             raise TopologyError(f"{len(self.mbps)} speeds of {len(self.topology.links)} links")

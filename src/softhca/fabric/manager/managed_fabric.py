@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.mad_plane import Datagram, Endpoint, MadPlane
 from softhca.fabric.manager.manager import FabricManager, ManagerConfig
 from softhca.fabric.topology import End, Topology
@@ -26,8 +27,14 @@ class ManagedFabric:
         self._arrived: deque[tuple[FabricManager, Datagram]] = deque()
 
     def add(self, end: tuple[int, int], config: ManagerConfig | None = None) -> FabricManager:
-        """A manager at a port, which begins at once."""
-        node = self.plane.topology.nodes[end[0]]
+        """A manager at a port, which begins at once.  ValueError: no manager can be there; TypeError: what
+        is no place or configuration."""
+        place = End(*end)
+        nodes = self.plane.topology.nodes
+        node = nodes[whole(place.node, "the index of a node", 0, len(nodes) - 1)]
+        if place.port not in node.addressed_ports:
+            raise ValueError(f"no manager can be at port {place.port} of {node.name}")
+        check_kind(config, (ManagerConfig, type(None)), "configuration of a manager")
         manager = FabricManager(config or ManagerConfig(node.port_guid(end[1])))
 
         def deliver(datagram: Datagram) -> bool:
@@ -73,7 +80,8 @@ class ManagedFabric:
             self.run_until(min(manager.next_deadline_ns for manager in busy))
 
     def run_until(self, when: int) -> None:
-        """Let time go on until then, from deadline to deadline."""
+        """Let time go on until then, from deadline to deadline.  TypeError: that is no whole number."""
+        check_kind(when, int, "time in nanoseconds")
         while True:
             while self.step():
                 pass

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.graph import Graph
 from softhca.fabric.lids import LAST_LMC, LidError, Lids, assign_lids
 from softhca.fabric.manager import states
@@ -73,9 +74,19 @@ AFTER: dict[str, str] = {
 }
 
 
+_LAST_64 = (1 << 64) - 1
+_BOUNDS = {
+    "guid": (1, _LAST_64), "priority": (0, 15), "sm_key": (0, _LAST_64), "m_key": (0, _LAST_64),
+    "lmc": (0, LAST_LMC), "window": (1, 1 << 32), "timeout_ns": (1, NEVER_NS), "retries": (0, 1 << 16),
+    "light_sweep_ns": (1, NEVER_NS), "poll_ns": (1, NEVER_NS), "polls": (1, 1 << 16),
+    "gid_prefix": (0, _LAST_64), "administration_key": (0, _LAST_64), "queries_per_second": (1, 1 << 32),
+}  # fmt: skip
+"""What the numbers of a `ManagerConfig` may be."""
+
+
 @dataclass(frozen=True)
 class ManagerConfig:
-    """How a manager is and works.  ValueError: what cannot be.
+    """How a manager is and works.  ValueError: what cannot be; TypeError: a number that is none.
 
     ``engine`` is one of `routing.ENGINES`, or ``auto``: fat-tree, then dimension-order, then up-down.
     """
@@ -101,14 +112,17 @@ class ManagerConfig:
     """IP addresses, in the form of GIDs, by port GUID: registered as `address_queries` says."""
 
     def __post_init__(self) -> None:
-        if self.engine != "auto" and self.engine not in ENGINES:
+        if self.engine != "auto" and (not isinstance(self.engine, str) or self.engine not in ENGINES):
             raise ValueError(f"no routing engine is named {self.engine!r}")
-        if not 0 <= self.priority <= 15 or not 0 <= self.lmc <= LAST_LMC:
-            raise ValueError("a priority is 0 to 15, an LMC 0 to 7")
-        times = self.timeout_ns, self.light_sweep_ns, self.poll_ns
-        if min(self.window, self.polls, self.queries_per_second, *times) < 1:
-            raise ValueError("a manager needs a window, rates and times from 1")
+        for name, (least, most) in _BOUNDS.items():
+            whole(getattr(self, name), f"a manager's {name}", least, most)
         Partitions(self.partitions)
+        check_kind(self.addresses, Mapping, "mapping of port GUIDs to addresses")
+        for guid, address in self.addresses.items():
+            whole(guid, "the GUID of a port", 1, _LAST_64)
+            check_kind(address, bytes, "address in the form of a GID")
+            if len(address) != 16:
+                raise ValueError(f"an address in the form of a GID has 16 bytes, not {len(address)}")
 
 
 class Outgoing(NamedTuple):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from softhca.fabric.arguments import check_kind
 from softhca.fabric.manager.partitions import DEFAULT_BASE, FULL_MEMBER, Partition
 from softhca.fabric.topology import NodeKind, Topology
 
@@ -41,7 +42,9 @@ class _Members:
 
 
 def read_partitions(text: str, topology: Topology, manager_guid: int) -> tuple[Partition, ...]:
-    """The partitions of a fabric whose manager is at the port ``manager_guid``.  PartitionFileError."""
+    """The partitions of a fabric whose manager is at the port ``manager_guid``.  PartitionFileError: what the
+    text says cannot be; TypeError: what is no text or topology."""
+    check_kind(topology, Topology, "topology")
     ports = _Ports(topology, manager_guid)
     found: dict[int, _Members] = {}
     nameless: list[tuple[int, str, str]] = []
@@ -51,11 +54,11 @@ def read_partitions(text: str, topology: Topology, manager_guid: int) -> tuple[P
             nameless.append((line, membership, members))
         else:
             _add(found.setdefault(pkey, _Members()), ports, line, membership, members)
+        if len(found) + len(nameless) > MOST_PARTITIONS:
+            raise PartitionFileError(f"line {line}: more than {MOST_PARTITIONS} partitions")
+    free = (number for number in range(1, DEFAULT_BASE + 1) if number not in found)
     for line, membership, members in nameless:  # each is a partition of its own
-        pkey = next(number for number in range(1, DEFAULT_BASE + 1) if number not in found)
-        _add(found.setdefault(pkey, _Members()), ports, line, membership, members)
-    if len(found) > MOST_PARTITIONS:
-        raise PartitionFileError(f"{len(found)} partitions, at most {MOST_PARTITIONS}")
+        _add(found.setdefault(next(free), _Members()), ports, line, membership, members)
     if DEFAULT_BASE not in found:
         found[DEFAULT_BASE] = _Members({manager_guid}, set(ports.of(0, "ALL")))
     return tuple(
@@ -66,6 +69,7 @@ def read_partitions(text: str, topology: Topology, manager_guid: int) -> tuple[P
 
 def _rules(text: str) -> Iterator[tuple[int, str, str]]:
     """Line, definition and members of each rule."""
+    check_kind(text, str, "text of partitions")
     *rules, rest = "\n".join(line.split("#", 1)[0] for line in text.split("\n")).split(";")
     line = 1
     for rule in rules:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from softhca.fabric.arguments import check_kind
+
 FULL_MEMBER = 0x8000
 DEFAULT_BASE = 0x7FFF
 """The default partition's P_Key, without the bit of full members."""
@@ -22,6 +24,9 @@ class Partition:
     limited: frozenset[int] | None = frozenset()
 
     def __post_init__(self) -> None:
+        check_kind(self.pkey, int, "P_Key")
+        for members in (self.full, self.limited):
+            check_kind(members, (frozenset, type(None)), "frozenset of port GUIDs")
         if not 0 < self.pkey <= DEFAULT_BASE:
             raise ValueError(f"a partition's P_Key is 1 to {DEFAULT_BASE:#x}, not {self.pkey:#x}")
 
@@ -35,9 +40,12 @@ class Partition:
 
 
 class Partitions:
-    """All that are configured.  ValueError: one of them twice."""
+    """All that are configured.  ValueError: one of them twice; TypeError: what is none."""
 
     def __init__(self, partitions: Iterable[Partition]) -> None:
+        partitions = tuple(partitions)
+        for each in partitions:
+            check_kind(each, Partition, "partition")
         self._all = sorted(partitions, key=lambda each: each.pkey != DEFAULT_BASE)  # the default one first
         if len({each.pkey for each in self._all}) < len(self._all):
             raise ValueError("a partition is configured twice")

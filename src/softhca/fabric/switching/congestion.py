@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from softhca.fabric.arguments import whole
 from softhca.fabric.switching.events import PS_PER_NS, PS_PER_US
 from softhca.transport.congestion import DcqcnSettings, RateMachine
 
@@ -29,8 +30,14 @@ class CongestionControl(Protocol):
         """How long after the end of a packet, which took ``transmission_ps``, the next may begin."""
 
 
+MOST_ENTRIES = 1 << 16
+"""Of a congestion control table: indices have 16 bits (IBTA vol. 1, annex A10)."""
+
+
 def linear_table(entries: int = 128) -> tuple[int, ...]:
-    """A congestion control table: entry n makes a flow wait for n packet times behind each packet."""
+    """A congestion control table: entry n makes a flow wait for n packet times behind each packet.
+    ValueError: more than `MOST_ENTRIES`."""
+    whole(entries, "the entries of a congestion control table", 1, MOST_ENTRIES)
     return tuple(range(entries))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
+from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.switching.congestion import CongestionControl
 from softhca.fabric.switching.end_node import EndNode
 from softhca.fabric.switching.events import EventQueue
@@ -22,7 +23,8 @@ class SwitchedFabric:
 
     An end node's port 1 is its port here; further ports are not used.  ``congestion`` makes the congestion
     control of a flow; ``lost`` is called with each packet that does not arrive, and why.  Everything is
-    determined by the arguments, ``seed`` (which packets are lost) and the calls.
+    determined by the arguments, ``seed`` (which packets are lost) and the calls.  TypeError: what is no
+    topology, tables or settings; ValueError: a node, link or loss that cannot be.
     """
 
     def __init__(
@@ -38,6 +40,9 @@ class SwitchedFabric:
         lost: Callable[[Packet, str], None] | None = None,
         seed: int = 0,
     ) -> None:
+        check_kind(topology, Topology, "topology")
+        check_kind(forwarding, Mapping, "mapping of nodes to forwarding tables")
+        check_kind(settings, (PortSettings, type(None)), "settings of ports")
         self.topology = topology
         self.events = EventQueue()
         self.switches: dict[int, Switch] = {}
@@ -79,12 +84,17 @@ class SwitchedFabric:
             yield end.port
 
     def _ends_of(self, link: int) -> list[Port]:
-        found = self.topology.links[link]
+        found = self.topology.links[whole(link, "the index of a link", 0, len(self.topology.links) - 1)]
         return [port for port in map(self._port, (found.end_a, found.end_b)) if port is not None]
 
     def send(self, node: int, packet: Packet) -> None:
-        """An end node sends a packet."""
-        self.ends[node].send(packet)
+        """An end node sends a packet.  ValueError: the node is none."""
+        check_kind(packet, Packet, "packet")
+        try:
+            end = self.ends[node]
+        except (KeyError, TypeError):
+            raise ValueError(f"{node!r} is no end node of this fabric") from None
+        end.send(packet)
 
     def fail(self, link: int) -> None:
         """The link goes down: what is on it is lost, what waits for it discarded."""
