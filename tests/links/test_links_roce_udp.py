@@ -513,6 +513,13 @@ def test_a_source_port_in_use_is_passed_over(open_link: Open) -> None:
     assert second.source_port_for(10) == source_port(10) + 1  # the next flow's port is taken by now
 
 
+def test_behind_the_last_source_port_comes_the_first(open_link: Open) -> None:
+    last = 0x3FFF
+    assert source_port(last) == 0xFFFF
+    taken = [open_link("127.9.1.3").source_port_for(last) for _ in range(3)]
+    assert taken == [0xFFFF, 0xC000, 0xC001]
+
+
 def test_packets_leave_with_the_source_port_of_their_route(open_link: Open) -> None:
     left, right = (open_link(address) for address in V4)
     arrival = Arrival()
@@ -549,6 +556,17 @@ def test_a_port_in_use_is_an_error_and_leaks_nothing(open_link: Open) -> None:
     with pytest.raises(ValueError, match="does not appear"):
         RoceUdpLink("nonsense")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_link_that_can_have_no_groups_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(roce_udp, "GroupSockets", none_left)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="too many") as refused:
+        RoceUdpLink("127.9.1.1", 0)
+    assert len(os.listdir("/proc/self/fd")) == before, refused
 
 
 def test_the_first_free_loopback_address_is_taken_by_the_bind() -> None:

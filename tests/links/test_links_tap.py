@@ -72,3 +72,17 @@ def test_of_two_files_none_stays_open_where_one_cannot_be_made(tmp_path, monkeyp
     with pytest.raises(OSError, match="no more descriptors"):
         tapped(a_link(), {CAPTURE: str(tmp_path)})
     assert closed == made
+
+
+def test_a_forked_child_writes_a_file_of_its_own(tmp_path, monkeypatch):
+    place = tmp_path / "packets.pcapng"
+    environment = {CAPTURE: str(place)}
+    captures = [tapped(a_link(), environment)._sent for _ in range(2)]
+    monkeypatch.setattr(os, "getpid", lambda: 4711)
+    captures += [tapped(a_link(), environment)._sent for _ in range(2)]
+    del tap._files[place]
+    own = tmp_path / "packets.pcapng.4711"
+    assert [each.path for each in captures] == [place, place, own, own]
+    assert own.stat().st_size
+    for each in captures:
+        each.close()

@@ -15,6 +15,8 @@ ROUTE = "wire/route.py"
 TARGET = "storage/target_channel.py"
 WIRING = "mailbox/wiring.py"
 ON_STORAGE = "storage/test_storage_rules.py"
+INITIATOR = "storage/initiator.py"
+ON_INITIATOR = "storage/test_storage_initiator.py"
 ON_RMPP = "management/test_management_rmpp.py"
 ON_MANAGEMENT = "management/test_management_rules.py"
 ON_BOXES = "mailbox/test_mailbox_rules.py"
@@ -83,5 +85,19 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "messages are on service level 0 whatever was asked for"), ON_BOXES),
     (m("mailbox-reader-waits-for-good", "mailbox/remote_reader.py", "self._wanted = verdict == TAKEN or landed", "self._wanted = verdict == TAKEN",
        "a reader that has found nothing looks no more"), ON_BOXES),
+    (m("links-packets-behind-frames-are-frames", "links/roce_udp.py", "            arrival.destination = self.gid\n            arrival.frames = False\n", "            arrival.destination = self.gid\n",
+       "behind an Ethernet frame packets are taken for frames"), "links/test_links_frames.py"),
+    (m("links-without-groups-stay-open", "links/roce_udp.py", "        except OSError:\n            self._receiver.close()\n            raise\n        self._has_groups", "        except OSError:\n            raise\n        self._has_groups",
+       "a link that cannot be opened keeps its port"), "links/test_links_roce_udp.py"),
+    (m("links-port-beyond-the-last", "links/sockets.py", "FIRST_SOURCE_PORT + (wanted - FIRST_SOURCE_PORT + step) % ports", "wanted + step",
+       "a flow whose port is the last one, and taken, has none"), "links/test_links_roce_udp.py"),
+    (m("capture-of-a-child-is-its-parents", "links/tap.py", "if capture is None or owner != pid:", "if capture is None:",
+       "a forked child writes into its parent's capture"), "links/test_links_tap.py"),
+    (m("storage-grant-of-nothing", INITIATOR, "if not 0 < found.request_limit_delta <= MOST_CREDIT:", "if not 0 <= found.request_limit_delta <= MOST_CREDIT:",
+       "a channel stands on which nothing can be sent"), ON_INITIATOR),
+    (m("storage-any-message-of-a-target", INITIATOR, "or not least // 2 <= found.max_ti_bytes <= MOST_MESSAGE_BYTES:", ":",
+       "a target says that it sends messages for which there is no room"), ON_INITIATOR),
+    (m("storage-write-is-whole", INITIATOR, " + (found.out_residual if found.out_under else 0)", "",
+       "a write of which a part was left out is said to be good"), ON_INITIATOR),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -150,3 +150,23 @@ def test_a_login_asks_to_be_the_only_channel() -> None:
     found = initiator.login(b"i" * 16, b"t" * 16, 324)
     assert (found.multi_channel_action, found.required_formats, found.max_it_bytes) == (0, 6, 324)
     assert srp.ShortLoginRequest.of(found).long == found
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("request_limit_delta", 1, MOST_CREDIT), ("max_ti_bytes", 32, initiator.MOST_MESSAGE_BYTES)],
+)
+def test_what_a_target_grants_is_within_its_ends(name: str, least: int, most: int) -> None:
+    for value in (least, most):
+        granted = replace(GRANTED, **{name: value})
+        assert initiator.accepted(granted.encode()) == granted
+    for value in (least - 1, most + 1):
+        with pytest.raises(MessageError, match="cannot be"):
+            initiator.accepted(replace(GRANTED, **{name: value}).encode())
+
+
+def test_what_was_not_written_is_left(session: InitiatorSession) -> None:
+    tag, _ = session.command(LUN, CDB, TO_TARGET, RANGES[:1])
+    finished, _ = session.receive(response(tag, out_under=1, out_residual=100))
+    assert finished is not None
+    assert (finished.residual, finished.good) == (100, True)
