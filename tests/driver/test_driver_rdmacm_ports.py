@@ -15,7 +15,7 @@ from softhca.driver.rdmacm.events import ADDR_RESOLVED, EventChannel
 from softhca.driver.rdmacm.groups import Groups
 from softhca.driver.rdmacm.identifier import OPTION_ACK_TIMEOUT, Identifier
 from softhca.driver.rdmacm.ports import CmPort
-from softhca.queues.states import RTS
+from softhca.queues.states import RTR, RTS
 
 NOBODY = bytes(16)
 
@@ -73,6 +73,17 @@ def test_who_was_asked_tries_again_as_often_as_the_request_says(active, retries)
     assert (found["retry_cnt"], found["timeout"], found["sq_psn"]) == (retries, 18, 20)
     owner.ack_timeout = 0
     assert queue_pairs.attributes(owner, RTS)["timeout"] == 0
+
+
+@pytest.mark.parametrize(("asked", "own", "taken"), [(5, 3, 3), (2, 3, 2), (3, 3, 3)])
+def test_a_path_s_mtu_is_no_more_than_the_own_port_s(asked, own, taken):
+    connection = SimpleNamespace(
+        active=False, own=CmQueuePair(1, 10), peer=CmQueuePair(2, 20), path=CmPath(NOBODY, path_mtu=asked),
+    )  # fmt: skip
+    place = SimpleNamespace(mtu=own, is_native=False, gid_index=0, port=1)
+    owner = SimpleNamespace(connected=True, connection=connection, place=place, traffic_class=0, psn=10,
+                            route=SimpleNamespace(pkey_index=0))  # fmt: skip
+    assert queue_pairs.attributes(owner, RTR)["path_mtu"] == taken
 
 
 @pytest.mark.parametrize("connected", [True, False])

@@ -14,6 +14,15 @@ def longest(free):
     return max((count for _, count in runs_of(sorted(free))), default=0)
 
 
+def test_runs_are_merged_where_they_touch_and_nowhere_else():
+    runs = FreeRuns(0, 10)
+    assert runs.take(10) == 0
+    for first, count, free in ((0, 1, 1), (4, 2, 3), (2, 1, 4), (1, 1, 5), (8, 2, 7)):
+        runs.give(first, count)
+        assert runs.free_count == free
+    assert [runs.take(4), runs.take(3), runs.take(2), runs.take(2)] == [-1, 0, 4, 8]
+
+
 class FreeRunsAgainstASet(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()

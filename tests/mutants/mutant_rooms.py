@@ -17,6 +17,8 @@ WIRING = "mailbox/wiring.py"
 ON_STORAGE = "storage/test_storage_rules.py"
 INITIATOR = "storage/initiator.py"
 ON_INITIATOR = "storage/test_storage_initiator.py"
+HOST_CHANNEL = "storage/initiator_channel.py"
+DEVICE = "storage/block_device.py"
 ON_RMPP = "management/test_management_rmpp.py"
 ON_MANAGEMENT = "management/test_management_rules.py"
 ON_BOXES = "mailbox/test_mailbox_rules.py"
@@ -99,5 +101,27 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "a target says that it sends messages for which there is no room"), ON_INITIATOR),
     (m("storage-write-is-whole", INITIATOR, " + (found.out_residual if found.out_under else 0)", "",
        "a write of which a part was left out is said to be good"), ON_INITIATOR),
+    (m("runs-swallow-what-lies-behind", "memory/runs.py", "if end < len(self._runs) and self._runs[end][0] == first + count:", "if end < len(self._runs) and self._runs[end][0] > first + count:",
+       "pages are given out twice"), "memory/test_memory_runs.py"),
+    (m("storage-segments-are-lost", HOST_CHANNEL, "        self._free += operation.segments\n", "",
+       "after a while nothing is read or written any more"), ON_STORAGE),
+    (m("storage-message-of-before", HOST_CHANNEL, "start + min(completion.byte_len, longest)", "start + longest",
+       "a message that is cut short is read on in the one before it"), ON_STORAGE),
+    (m("storage-capacity-goes-round", "storage/logical_unit.py", "last = min(self.disk.blocks - 1, MOST_BLOCKS_10)", "last = (self.disk.blocks - 1) & MOST_BLOCKS_10",
+       "a disk of 2 TiB and a bit says that it has the bit"), "storage/test_storage_disk.py"),
+    (m("storage-well-known-units", "storage/logical_unit.py", "named = [] if cdb[2] == 1 else luns", "named = luns",
+       "disks are listed where well-known units are asked for"), "storage/test_storage_disk.py"),
+    (m("storage-serial-of-any-length", "storage/logical_unit.py", "serial.encode(\"ascii\")[:20]", "serial.encode(\"ascii\")",
+       "a serial number is longer than hosts have room for"), "storage/test_storage_disk.py"),
+    (m("storage-busy-is-asked-for-ever", DEVICE, "if again and operation.attempts < MOST_ATTEMPTS:", "if again:",
+       "a read of a unit that stays busy never ends"), ON_STORAGE),
+    (m("storage-attention-is-the-end", DEVICE, "            if sense is None or sense.key != scsi.UNIT_ATTENTION:\n                break", "            break",
+       "after a reset a disk cannot be opened"), ON_STORAGE),
+    (m("storage-closed-device-listens", DEVICE, "        self._adapters.unsubscribe(self._on_adapter_event)\n", "",
+       "devices that are closed stay in memory"), ON_STORAGE),
+    (m("rdmacm-mtu-of-the-path-alone", "driver/rdmacm/queue_pairs.py", "min(path.path_mtu, place.mtu)", "path.path_mtu",
+       "a queue pair has a larger MTU than its port, and is refused"), "driver/test_driver_rdmacm_ports.py"),
+    (m("storage-any-port-of-the-adapter", DEVICE, "if event.kind == EVENT_PORT_ERR and event.element == channel.port:", "if event.kind == EVENT_PORT_ERR:",
+       "a channel ends with a port that it does not use"), ON_STORAGE),
 )  # fmt: skip
 """Each with the tests that judge it."""

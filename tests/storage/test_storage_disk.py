@@ -245,6 +245,28 @@ def test_vital_product_data() -> None:
     assert refused(unit, bytes([scsi.INQUIRY, 0, 0x80, 1, 0, 0])) == scsi.INVALID_FIELD_IN_CDB
 
 
+@pytest.mark.parametrize(
+    ("blocks", "last"), [(1 << 32, 0xFFFF_FFFF), ((1 << 32) + 6, 0xFFFF_FFFF), ((1 << 32) - 1, 0xFFFF_FFFE)]
+)
+def test_a_disk_that_is_too_long_for_ten_bytes_says_so(blocks: int, last: int) -> None:
+    unit = LogicalUnit(Disk(512, blocks), 0, "s", 1 << 20)
+    assert told(unit, bytes([scsi.READ_CAPACITY_10]).ljust(16, b"\0")) == struct.pack(">II", last, 512)
+    assert scsi.capacity_of(told(unit, scsi.read_capacity_16())).blocks == blocks
+
+
+def test_a_serial_number_has_20_bytes_at_most() -> None:
+    unit = LogicalUnit(MemoryDisk(1), 0, "0123456789" * 3, 1 << 20)
+    page = told(unit, bytes([scsi.INQUIRY, 1, 0x80, 0, 252, 0]))
+    assert page == bytes([0, 0x80, 0, 20]) + b"0123456789" * 2
+
+
+@pytest.mark.parametrize(("select", "named"), [(0, 1), (1, 0), (2, 1)])
+def test_of_well_known_units_there_is_none(select: int, named: int) -> None:
+    cdb = struct.pack(">BBBBBBIBB", scsi.REPORT_LUNS, 0, select, 0, 0, 0, 64, 0, 0)
+    answer = told(unit_of(MemoryDisk(1)), cdb)
+    assert (answer[:4], len(answer)) == (struct.pack(">I", 8 * named), 8 + 8 * named)
+
+
 def test_mode_pages_say_cache_and_protection() -> None:
     for read_only in (False, True):
         unit = unit_of(MemoryDisk(100, read_only=read_only))

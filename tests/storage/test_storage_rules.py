@@ -5,6 +5,7 @@ whose an event is.
 from __future__ import annotations
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 from storage_fakes import LIMIT, FakeHost, command, managing, scene, writing
@@ -15,10 +16,11 @@ from softhca.driver import services
 from softhca.driver.adapters import AdapterEvent
 from softhca.driver.connections import CM_REJECTED, CM_REPLIED, CmPath, CmQueuePair
 from softhca.driver.errors import DriverError
-from softhca.queues.control_fields import EVENT_QP_FATAL
+from softhca.queues.control_fields import EVENT_PORT_ERR, EVENT_QP_FATAL
 from softhca.storage import IoUnit, MemoryDisk, StorageError, UnitConfig, scsi, srp
 from softhca.storage.block_device import MOST_ATTEMPTS, MOST_WAITING
-from softhca.storage.initiator import InitiatorSession
+from softhca.storage.errors import MessageError
+from softhca.storage.initiator import Finished, InitiatorSession
 from softhca.storage.initiator_channel import (
     SPARE_MESSAGES,
     ChannelFailed,
@@ -274,6 +276,27 @@ def test_questions_wait_for_an_answer_up_to_a_bound(network: Network, asked: int
     assert ("asks more" in channel.failed) is (asked > SPARE_MESSAGES)
 
 
+def test_a_command_gives_back_its_places(network: Network) -> None:
+    found = Scene(network)
+    with found.device(config={"segments": 16, "segment_bytes": 4096, "depth": 16}) as device:
+        channel = device._channel
+        assert channel is not None
+        device.write(0, bytes(8192))
+        assert sorted(channel._free) == sorted(channel._free_tables) == list(range(16))
+
+
+def test_a_message_is_as_long_as_it_has_come(network: Network) -> None:
+    """Behind it stands what came to its place before."""
+    channel = channel_of(Scene(network))
+    whole = srp.TargetRequest(type=srp.CRED_REQ, request_limit_delta=1, tag=1).encode()
+    channel._messages.view[: len(whole)] = whole
+    channel._post_receive = lambda index: None  # type: ignore[method-assign]
+    came = SimpleNamespace(status=0, opcode=1 << 7, wr_id=0, byte_len=len(whole) - 1)
+    with pytest.raises(MessageError):
+        channel._completed(came, [])  # type: ignore[arg-type]
+    assert not channel._replies
+
+
 def test_who_waits_sees_an_event_of_the_adapter(network: Network) -> None:
     found = Scene(network)
     channel = channel_of(found)
@@ -303,6 +326,41 @@ def test_a_residual_that_is_not_said_to_be_one_is_none() -> None:
 
 
 # a block device
+
+
+@pytest.mark.parametrize("attempts", [MOST_ATTEMPTS - 1, MOST_ATTEMPTS])
+def test_a_busy_unit_is_asked_so_often_and_no_more(network: Network, attempts: int) -> None:
+    with Scene(network).device() as device:
+        operation = Operation(bytes(6), attempts=attempts)
+        operation.finished = Finished(1, scsi.BUSY, None, 0, False)
+        device._ended(operation)
+        assert operation.done is (attempts == MOST_ATTEMPTS)
+        assert isinstance(operation.error, StorageError) is operation.done
+        device._waiting.clear()
+
+
+def test_a_disk_whose_unit_was_reset_before_is_looked_at_again(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = TargetSession.__init__
+
+    def after_a_reset(session: TargetSession, *arguments: object) -> None:
+        made(session, *arguments)  # type: ignore[arg-type]
+        session.attentions[0] = scsi.UNIT_RESET
+
+    monkeypatch.setattr(TargetSession, "__init__", after_a_reset)
+    with Scene(network).device() as device:
+        assert device.read(0, 1) == bytes(512)
+
+
+def test_a_device_that_is_closed_hears_of_no_adapter(network: Network) -> None:
+    found = Scene(network)
+    before = len(found.adapters._listeners)
+    device = found.device()
+    assert len(found.adapters._listeners) == before + 1
+    device.close()
+    assert len(found.adapters._listeners) == before
+
 
 
 def test_a_range_of_less_than_nothing_is_none(network: Network) -> None:
@@ -351,6 +409,16 @@ def test_a_queue_pair_fails_for_its_own_channel_alone_and_wakes_who_waits(
         assert (channel.failed, woken) == ("", [])
         device._on_adapter_event(AdapterEvent(name, EVENT_QP_FATAL, channel.qp.number))
         assert (channel.failed, woken) == ("the queue pair has failed", [1])
+
+
+def test_a_channel_outlives_the_other_ports_of_its_adapter(network: Network) -> None:
+    found = Scene(network, ports=2)
+    with found.device() as device:
+        channel, name = device._channel, found.hosts[0].name
+        assert channel is not None
+        for port, failed in ((2, ""), (1, f"port 1 of {name} is down")):
+            device._on_adapter_event(AdapterEvent(name, EVENT_PORT_ERR, port))
+            assert channel.failed == failed
 
 
 def test_a_unit_that_moves_less_at_a_time_is_not_what_it_was(network: Network) -> None:
