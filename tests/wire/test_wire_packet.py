@@ -21,7 +21,7 @@ from softhca.wire.capture_file import (
 )
 from softhca.wire.errors import WireError
 from softhca.wire.framing import NATIVE
-from softhca.wire.ip import Ethernet, LinuxCooked, LinuxCooked2, Vlan
+from softhca.wire.ip import Ethernet, Ipv6, LinuxCooked, LinuxCooked2, Vlan
 from softhca.wire.packet import Packet, assemble, captured, decode, decode_transport
 
 
@@ -69,6 +69,7 @@ def sample(kind: str = "ipv4") -> Packet:
         ((Ethernet(),), LINKTYPE_ETHERNET),
         ((Ethernet(ethertype=0x8100), Vlan(7)), LINKTYPE_ETHERNET),
         ((Ethernet(ethertype=0x8100), Vlan(7, 0x8100), Vlan(8)), LINKTYPE_ETHERNET),
+        ((Ethernet(ethertype=0x88A8), Vlan(7, 0x8100), Vlan(8)), LINKTYPE_ETHERNET),
         ((LinuxCooked(),), LINKTYPE_LINUX_SLL), ((LinuxCooked2(),), LINKTYPE_LINUX_SLL2),
         ((), LINKTYPE_RAW), ((), LINKTYPE_IPV4),
     ],
@@ -83,6 +84,37 @@ def test_ipv6_is_found_behind_ethernet_and_raw() -> None:
     assert decode(packet.encode(), LINKTYPE_IPV6) == packet
     framed = replace(packet, link=(Ethernet(ethertype=0x86DD),))
     assert decode(framed.encode(), LINKTYPE_ETHERNET) == framed
+
+
+def behind_extensions(chain: bytes, port: int, *kinds: int) -> bytes:
+    """The IPv6 sample with these extension headers before its UDP header."""
+    packet = sample("ipv6")
+    ip, udp = packet.network
+    assert isinstance(ip, Ipv6)
+    first = replace(ip, next_header=kinds[0], payload_length_bytes=ip.payload_length_bytes + len(chain))
+    return first.encode() + chain + replace(udp, destination_port=port).encode() + packet.transport.encode()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "chain"),
+    [
+        ((0,), bytes((17, 0)) + bytes(6)),  # hop-by-hop options of 8 bytes
+        ((43,), bytes((17, 1)) + bytes(14)),  # routing
+        ((44,), bytes((17, 0, 0, 1)) + bytes(4)),  # a first fragment
+        ((51,), bytes((17, 4)) + bytes(22)),  # authentication, whose words are of four bytes
+        ((0, 60), bytes((60, 0)) + bytes(6) + bytes((17, 2)) + bytes(22)),
+    ],
+)
+def test_ipv6_extension_headers_before_rocev2_are_told(kinds: tuple[int, ...], chain: bytes) -> None:
+    with pytest.raises(WireError, match="no IPv6 extension headers"):
+        decode(behind_extensions(chain, 4791, *kinds), LINKTYPE_RAW)
+    assert decode(behind_extensions(chain, 4790, *kinds), LINKTYPE_RAW) is None
+    assert decode(behind_extensions(chain, 4791, *kinds)[:44], LINKTYPE_RAW) is None
+
+
+def test_a_later_ipv6_fragment_is_no_rdma_packet() -> None:
+    chain = bytes((17, 0, 0, 0x18)) + bytes(4)
+    assert decode(behind_extensions(chain, 4791, 44), LINKTYPE_RAW) is None
 
 
 def test_what_ethernet_fills_up_is_kept_as_trailer() -> None:

@@ -10,7 +10,13 @@ from softhca.wire.layout import Field, Header, Octets
 ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_VLAN = 0x8100
 ETHERTYPE_IPV6 = 0x86DD
+ETHERTYPE_SERVICE_VLAN = 0x88A8
+"""A provider's tag, outside of that of a VLAN (IEEE 802.1ad)."""
 PROTOCOL_UDP = 17
+IPV6_EXTENSIONS = (0, 43, 60)
+"""Hop-by-hop options, routing, destination options: each says how long it is (RFC 8200, 4)."""
+IPV6_FRAGMENT = 44
+IPV6_AUTHENTICATION = 51
 ROCE_PORT = 4791
 DONT_FRAGMENT = 0x4000
 MORE_FRAGMENTS = 0x2000

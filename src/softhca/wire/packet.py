@@ -35,8 +35,12 @@ from softhca.wire.immdt import ImmDt
 from softhca.wire.ip import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
+    ETHERTYPE_SERVICE_VLAN,
     ETHERTYPE_VLAN,
     FRAGMENT_OFFSET_MASK,
+    IPV6_AUTHENTICATION,
+    IPV6_EXTENSIONS,
+    IPV6_FRAGMENT,
     MORE_FRAGMENTS,
     PROTOCOL_UDP,
     ROCE_PORT,
@@ -235,7 +239,7 @@ def _decode_link(data: bytes, link_type: int) -> tuple[tuple[Header, ...], int]:
     ethernet = Ethernet.decode(data)
     link: list[Header] = [ethernet]
     ethertype = ethernet.ethertype
-    while ethertype == ETHERTYPE_VLAN and len(link) <= MAX_VLAN_TAGS:
+    while ethertype in (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN) and len(link) <= MAX_VLAN_TAGS:
         tag = Vlan.decode(data, Ethernet.LENGTH_BYTES + (len(link) - 1) * Vlan.LENGTH_BYTES)
         link.append(tag)
         ethertype = tag.ethertype
@@ -262,12 +266,34 @@ def _decode_ipv6(link: tuple[Header, ...], data: bytes, offset: int) -> Packet |
     ip = Ipv6.decode(data, offset)
     if ip.version != 6:
         raise WireError(f"IPv6 header of version {ip.version}")
-    if ip.next_header != PROTOCOL_UDP:
+    start = _behind_extensions(ip.next_header, data, offset + Ipv6.LENGTH_BYTES)
+    if start is None:
         return None
-    udp = Udp.decode(data, offset + Ipv6.LENGTH_BYTES)
+    udp = Udp.decode(data, start)
     if udp.destination_port != ROCE_PORT:
         return None
+    if start != offset + Ipv6.LENGTH_BYTES:
+        raise WireError("a RoCEv2 packet has no IPv6 extension headers")
     return _decode_udp(ROCE_V6, link, (ip, udp), data, offset, Ipv6.LENGTH_BYTES + ip.payload_length_bytes)
+
+
+def _behind_extensions(kind: int, data: bytes, start: int) -> int | None:
+    """Where UDP begins behind IPv6 extension headers, of which the first is of ``kind``; None: it is none,
+    it is in a later fragment, or what comes before it is cut short."""
+    while kind != PROTOCOL_UDP:
+        if len(data) < start + 8:
+            return None
+        if kind in IPV6_EXTENSIONS:
+            length = 8 + 8 * data[start + 1]
+        elif kind == IPV6_AUTHENTICATION:
+            length = 8 + 4 * data[start + 1]
+        elif kind == IPV6_FRAGMENT and not int.from_bytes(data[start + 2 : start + 4], "big") >> 3:
+            length = 8
+        else:
+            return None
+        kind = data[start]
+        start += length
+    return start
 
 
 def _decode_udp(
