@@ -72,7 +72,7 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "pages that were never exchanged are settled, and those that another peer holds given out"), OF_WITHDRAWAL),
     (m("directory-pages-by-address", DIRECTORY, "    _, length, _, arena, place = words\n", "    place, length, _, arena, _ = words\n",
        "the claim on a region is not revoked whose address is not its place"), OF_WITHDRAWAL),
-    (m("sending-request-stays", SENDING, "if behind.take_event_request() or presses or not written:", "if presses or not written or behind.take_event_request():",
+    (m("sending-request-stays", SENDING, "        wanted: cython.uint = behind.take_event_request()\n", "        wanted: cython.uint = 0 if presses or not written else behind.take_event_request()\n",
        "a peer that has got its event gets another one with the next message"), SENDING_RULES),
     (m("sending-copies-overtake", SENDING, "            length = min(length, self.staging.room())\n        length = min(length, self._chunk, state.peers.length >> 1)\n", "            length = min(length, self.staging.length)\n        length = min(length, self._chunk, state.peers.length >> 1)\n",
        "a copy is overwritten that is under way"), SENDING_RULES),

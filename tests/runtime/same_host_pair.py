@@ -31,9 +31,9 @@ def packets_of(end):
     return queue_pair_of(end).counters.packets_sent
 
 
-def post(end, operation, to, length=64, wr_id=1, offset=0, rkey=None):
-    end.qp.post_send(int(operation), 2, 0, wr_id, to.address + offset, rkey or to.key.rkey, 10, 77, 0, 0, 0,
-                     end.element(length), None)
+def post(end, operation, to, length=64, wr_id=1, offset=0, rkey=None, flags=2):
+    place, key = to.address + offset, rkey or to.key.rkey
+    end.qp.post_send(int(operation), flags, 0, wr_id, place, key, 10, 77, 0, 0, 0, end.element(length), None)
     end.qp.ring()
 
 

@@ -164,6 +164,17 @@ def write_inline(between, data):
     client.qp.ring()
 
 
+@pytest.mark.parametrize(("flags", "events"), [(2, 0), (6, 1)])
+def test_a_write_with_the_solicited_flag_is_an_event_for_threads(near, flags, events):
+    """Of the process that has the adapter: beside the completion's."""
+    pair = near(("arena", "arena"))
+    told = []
+    notify = pair.adapter.notify
+    pair.adapter.notify = lambda: (told.append(1), notify())
+    assert pair.done(RemoteOperation.WRITE, flags=flags) == 0
+    assert len(told) == events
+
+
 def test_inline_data_is_written(both):
     between = both()
     write_inline(between, b"inline")

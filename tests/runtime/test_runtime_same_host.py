@@ -51,6 +51,45 @@ def two(loopback_address):
         devices.remove(name)
 
 
+SIGNALED, SOLICITED = 2, 4
+
+
+def test_a_write_with_the_solicited_flag_has_who_sleeps_at_the_peer_look(two):
+    """Nothing else tells it: neither a packet nor a completion."""
+    client, server = two()
+    put(client, b"12345678")
+    waiter = threading.Thread(
+        target=server.driver.wait_for, args=(lambda: got(server, 8) == b"12345678",), daemon=True
+    )
+    waiter.start()
+    engine = devices.find(server.driver.name).engine
+    until(lambda: engine.progress._leading and engine.same_host._sleepers, [client.driver])
+    before = packets_of(client)
+    post(client, RemoteOperation.WRITE, server, 8, flags=SIGNALED | SOLICITED)
+    waiter.join(BOUND_S)
+    assert not waiter.is_alive()
+    assert packets_of(client) == before
+
+
+@pytest.mark.parametrize(("operation", "flags", "events"), [
+    (RemoteOperation.WRITE, SIGNALED, 0),
+    (RemoteOperation.WRITE, SIGNALED | SOLICITED, 1),
+    (RemoteOperation.READ, SIGNALED | SOLICITED, 0),
+    (RemoteOperation.FETCH_AND_ADD, SIGNALED | SOLICITED, 0),
+])  # fmt: skip
+def test_only_a_write_with_the_solicited_flag_is_an_event_for_threads(two, operation, flags, events):
+    client, server = two()
+    loop = devices.find(server.driver.name).engine.loop
+    with loop.lock:  # no other thread gives it rounds
+        before = loop.sleeper.events
+        post(client, operation, server, 8, flags=flags)
+        assert take(client.cq, 1)[0].status == 0
+        loop.progress(loop.clock())
+        assert loop.sleeper.events == before + events
+        loop.progress(loop.clock())
+        assert loop.sleeper.events == before + events
+
+
 def switched(*ends):
     """The engines of ends whose packets go through rings from now on."""
     engines = [devices.find(end.driver.name).engine for end in ends]

@@ -16,7 +16,9 @@ from softhca.memory.shared_layout import (
     RING_CLOSED,
     RING_ENTRIES,
     RING_STORE_BYTES,
+    WAKE_REQUEST,
 )
+from softhca.memory.shared_path import SharedPath
 from softhca.queues.layout import RING_HEAD_AT
 from softhca.queues.ring import RingProducer
 from softhca.runtime.same_host import SameHost
@@ -57,6 +59,13 @@ class Ring:
         found = bytes_at(self.arrival.payload_address, self.arrival.length)
         self.receiver.done()
         return found
+
+
+    def path(self):
+        """The writer's path to the memory of the ring's reader."""
+        made = SharedPath(THERE, HERE)
+        made.open(self.address, self.address, 0, lambda: True, wake=self.wake)
+        return made
 
 
 @pytest.fixture
@@ -187,6 +196,33 @@ def test_a_closed_ring_says_so(ring):
     store64(ring.address + RING_CLOSED, 1)
     ring.send(b"x")
     assert ring.sender.send(ring.burst) == -errno.EPIPE
+
+
+def test_who_is_to_look_at_its_memory_is_woken_or_does_not_sleep(ring):
+    path = ring.path()
+    assert ring.receiver.arm_wakeup()
+    path.wake_peer()
+    assert (ring.woken, load64(ring.address + ASLEEP)) == (1, 0)
+    for _ in range(2):  # until somebody has taken it
+        assert not ring.receiver.arm_wakeup()
+        ring.receiver.disarm_wakeup()
+    path.wake_peer()
+    assert ring.woken == 1
+    assert ring.receiver.take_wake_request()
+    assert not ring.receiver.take_wake_request()
+    assert ring.receiver.arm_wakeup()
+    path.close()
+    path.wake_peer()
+    assert ring.woken == 1
+    assert not ring.receiver.take_wake_request()
+
+
+def test_any_word_of_the_peer_is_one_wake_request(ring):
+    for word in (1, 2, 1 << 63):
+        store64(ring.address + WAKE_REQUEST, word)
+        assert ring.receiver.take_wake_request()
+        assert not ring.receiver.take_wake_request()
+        assert load64(ring.address + WAKE_REQUEST) == 0
 
 
 def test_who_sleeps_is_woken_once_and_who_is_awake_is_not(ring):

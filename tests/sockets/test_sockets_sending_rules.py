@@ -11,7 +11,7 @@ import pytest
 from softhca.machine.primitives import address_of
 from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.memory_management import NOTIFICATIONS
-from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, EVENT_REQUEST, Notification, Offer
+from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, EVENT_REQUEST, IMMEDIATE, WAKE, Notification, Offer
 from softhca.sockets.staging import Staging
 from softhca.sockets.stream_sending import (
     IMMEDIATES,
@@ -65,8 +65,11 @@ class Requests(WorkRequests):
     def credit(self, number: int, head: int, count: int, immediate: int, flags: int = SIGNALED) -> None:
         self.noted.append(("immediate", head, count, flags))
 
-    def request_event(self, number: int) -> None:
+    def request_event(self, number: int, wanted: int) -> None:
         self.noted.append(("event", number))
+
+    def wake(self, number: int) -> None:
+        self.noted.append(("wake", number))
 
 
 @pytest.fixture
@@ -81,7 +84,7 @@ def sender() -> Sender:
     made._signaled = made._signaled_tail = made._misses = made._copies = 0
     made.in_memory = False
     made.unconfirmed = made._immediate = made._event_request = 0
-    made._immediates = made._late = made._requested_at = 0
+    made._immediates = made._late = made._requested_at = made._wanted = 0
     requests = Requests()
     made.begin(StreamState(POOL, Offer(0x10000, POOL, 7)), requests)
     return made
@@ -279,20 +282,65 @@ def test_credit_needs_no_immediate(telling: Sender) -> None:
 
 def test_an_event_is_asked_for_once_for_each_notification(telling: Sender) -> None:
     requests: Any = telling.requests
-    telling.request_event(0)
-    telling.request_event(0)
+    telling.request_event(0, IMMEDIATE)
+    telling.request_event(0, IMMEDIATE)
     assert requests.noted == [("event", telling.number)]
-    telling.request_event(1)
-    telling.request_event(1)
+    telling.request_event(1, IMMEDIATE)
+    telling.request_event(1, IMMEDIATE)
     assert len(requests.noted) == 2
     while len(telling.inflight) < MESSAGES - 1:
         telling.next()
-    telling.request_event(2)
+    telling.request_event(2, IMMEDIATE)
     assert len(requests.noted) == 2
     telling.retire(telling.number)
-    telling.request_event(2)
+    telling.request_event(2, IMMEDIATE)
     assert len(requests.noted) == 3
     assert telling._immediate < telling.number  # a request is no immediate
+
+
+def test_who_waits_to_be_woken_and_then_by_descriptor_asks_again(telling: Sender) -> None:
+    """But not the other way round: an immediate wakes, too."""
+    assert telling.request_event(1, WAKE)
+    assert not telling.request_event(1, WAKE)
+    assert telling.request_event(1, IMMEDIATE)
+    assert not telling.request_event(1, WAKE)
+    assert telling.request_event(2, WAKE)
+
+
+def test_a_peer_that_wants_no_more_is_woken_without_an_immediate(
+    telling: Sender, words: array[int], behind: BehindPool
+) -> None:
+    requests: Any = telling.requests
+    words[EVENT_REQUEST >> 3] = WAKE
+    post(telling)
+    telling.retire(telling.number)
+    telling.confirm(behind)
+    assert (requests.noted[-1], requests.said) == (("wake", telling.number), [])
+    assert telling._immediate < telling.number
+    noted = list(requests.noted)
+    telling.retire(telling.number)
+    post(telling)
+    telling.retire(telling.number)
+    telling.confirm(behind)
+    assert (requests.noted, requests.said) == (noted, [])
+
+
+@pytest.mark.parametrize("why", ["not written", "presses"])
+def test_a_peer_that_wants_no_more_gets_an_immediate_where_others_would(
+    telling: Sender, words: array[int], behind: BehindPool, why: str
+) -> None:
+    requests: Any = telling.requests
+    if why == "presses":
+        for _ in range(PRESSING - 1):
+            post(telling)
+            telling.retire(telling.number)
+    words[EVENT_REQUEST >> 3] = WAKE
+    post(telling)
+    if why == "presses":
+        telling.retire(telling.number)
+    telling.confirm(behind)
+    assert requests.said == [EVENT]
+    assert not any(each[0] == "wake" for each in requests.noted)
 
 
 def test_immediates_that_were_answered_count_no_more(telling: Sender) -> None:
@@ -306,7 +354,7 @@ def test_a_request_for_an_event_gives_no_further_immediates(telling: Sender) -> 
     """Eight are eight, whoever sleeps meanwhile."""
     for received in range(IMMEDIATES):
         telling.next()
-        telling.request_event(received)
+        telling.request_event(received, IMMEDIATE)
     assert telling.full
 
 

@@ -24,9 +24,12 @@ from softhca.sockets.protocol import (
     CREDIT,
     DATA,
     FIN,
+    IMMEDIATE,
     NOTIFICATION_RING,
     RESET,
     RING_ENTRIES,
+    WAKE,
+    WAKES,
     Notification,
     Offer,
 )
@@ -102,10 +105,11 @@ class Sending(Sender):
     def credit(self, found: tuple[int, int, int], signaled: bool = False) -> None:
         self.noted.append("credit")
 
-    def request_event(self, received: int) -> bool:
-        if ("event", received) in self.noted:
+    def request_event(self, told: int, wanted: int) -> bool:
+        if ("event", told) in self.noted:
             return False
-        self.noted.append(("event", received))
+        self.wanted = wanted
+        self.noted.append(("event", told))
         self.meanwhile()
         return True
 
@@ -504,6 +508,44 @@ def test_who_is_going_to_sleep_asks_for_an_event_and_looks_once_more(made: Scrip
     del made.noted[:]
     made.stream._count_sleeper(-1)
     assert made.noted == []
+
+
+@pytest.mark.parametrize(("watched", "polls", "wanted"), [
+    (False, True, WAKE), (True, True, IMMEDIATE), (False, False, IMMEDIATE),
+])  # fmt: skip
+def test_who_sleeps_in_a_call_and_drives_its_adapter_is_only_woken(
+    made: Scripted, watched: bool, polls: bool, wanted: int
+) -> None:
+    has_said_in_memory(made)
+    made.stream._watched, made.stream._polls = watched, polls
+    made.stream._count_sleeper(1)
+    sender: Any = made.sender
+    assert sender.wanted == wanted
+
+
+def test_a_request_that_was_answered_with_nothing_new_is_made_anew(made: Scripted) -> None:
+    """It was made behind what the answer tells of."""
+    has_said_in_memory(made)
+    made.stream._count_sleeper(1)
+    receiver: Any = made.stream.receiver
+    for answered in (1, 2):
+        receiver.memory[WAKES >> 3] = answered
+        assert made.stream._has_news()
+        made.stream._pump()
+        assert not made.stream._has_news()
+        assert made.noted.count(("event", 1 + answered)) == 1
+
+
+def test_a_peer_that_answers_on_and_on_does_not_keep_a_look_from_its_end(made: Scripted) -> None:
+    has_said_in_memory(made)
+    receiver: Any = made.stream.receiver
+
+    def answers() -> None:
+        receiver.memory[WAKES >> 3] += 1
+
+    made.sender.meanwhile = answers
+    made.stream._count_sleeper(1)
+    assert len([each for each in made.noted if each[0] == "event"]) == RING_ENTRIES
 
 
 def test_what_was_told_in_memory_is_confirmed_by_the_same_look(made: Scripted) -> None:

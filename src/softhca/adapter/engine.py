@@ -430,6 +430,10 @@ class Adapter(Environment):
                 path_taken(self, resource.element)
             self.hosts[resource.host].report_event(kind, number)
 
+    def wake_threads(self) -> None:
+        """Wake the threads that sleep (`Environment.wake_threads`), as an event would."""
+        self._on_notify()
+
     def port_usable(self, number: int) -> bool:
         """Whether packets leave by a port (`Environment.port_usable`)."""
         port: Port = self.ports[number - 1]

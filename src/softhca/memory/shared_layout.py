@@ -11,7 +11,8 @@ region     ``+0`` key and bit 32 (0: empty), ``+8`` va, ``+16`` length, ``+24`` 
 queue      ``+0`` number and bit 32, ``+8`` and ``+16`` the GID that its peer has (big-endian halves),
 pair       ``+24`` the peer's queue pair, ``+32`` operations that it takes (bits 0–31) and domain (32–63)
 reader     ``+0`` epoch: odd while the peer is inside, ``+8`` its claim: what it writes to meanwhile;
-           ``+64`` 1 while the owner sleeps; ``+128`` the epoch whose claim the owner has revoked (written
+           ``+64`` 1 while the owner sleeps, ``+72`` 1: it is to look at its memory before it does;
+           ``+128`` the epoch whose claim the owner has revoked (written
            by the owner), ``+136`` 1: the ring is closed (by either); ``+192`` address, ``+200`` length of
            what the peer writes to in the owner's own memory (a ``struct iovec``; the owner revokes it
            by a length of 0), ``+208`` the thread that does; from `READER_HEADER_BYTES` on a ring of
@@ -46,6 +47,7 @@ QUEUE_PAIRS = 1 << 16
 READER_HEADER_BYTES = PAGE_BYTES
 CLAIM = 8
 ASLEEP = 64
+WAKE_REQUEST = 72
 REVOKED = 128
 RING_CLOSED = 136
 TARGET = 192

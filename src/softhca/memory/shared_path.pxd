@@ -1,5 +1,5 @@
 cimport softhca_bits as bits
-from softhca.machine.primitives cimport atomic_add64, load64, store64
+from softhca.machine.primitives cimport atomic_add64, atomic_cas64, load64, store64
 
 
 cdef class SharedPath:
@@ -12,6 +12,7 @@ cdef class SharedPath:
     cdef public dict arenas
     cdef public object is_there
     cdef public object thread
+    cdef public object wake
     cdef public bint fenced
     cdef public unsigned long long directory
     cdef public unsigned long long reader
@@ -29,10 +30,11 @@ cdef class SharedPath:
     cdef unsigned long long known_place
 
     cpdef object open(self, unsigned long long directory, unsigned long long reader, int pid, object is_there,
-                      bint fenced=*, object thread=*)
+                      bint fenced=*, object thread=*, object wake=*)
     cpdef object close(self)
     cpdef bint enter(self) noexcept
     cpdef void leave(self) noexcept
+    cpdef object wake_peer(self)
     cpdef unsigned long long queue_pair(self, unsigned int number, unsigned int own) noexcept
     cpdef unsigned long long place(self, unsigned int key, unsigned int pd, unsigned long long va,
                                    unsigned long long n, unsigned int access) noexcept

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import cython
 
-from softhca.machine.primitives import atomic_add64, load64, store64
+from softhca.machine.primitives import atomic_add64, atomic_cas64, load64, store64
 from softhca.memory import bits
 from softhca.memory.regions import REMOTE_READ
 from softhca.memory.shared_layout import (
+    ASLEEP,
     CHANGES,
     CLAIM,
     CLAIM_ARENA_SHIFT,
@@ -34,6 +35,7 @@ from softhca.memory.shared_layout import (
     TARGET_LENGTH,
     TARGET_THREAD,
     VALID_ENTRY,
+    WAKE_REQUEST,
 )
 
 MAX_ARENAS = 64
@@ -60,6 +62,8 @@ _VALID = cython.declare(cython.ulonglong, VALID_ENTRY)
 _SPREAD = cython.declare(cython.ulonglong, 0x9E3779B1)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _FOREIGN = cython.declare(cython.ulonglong, FOREIGN_ARENA)
+_ASLEEP = cython.declare(cython.uint, ASLEEP)
+_WAKE_REQUEST = cython.declare(cython.uint, WAKE_REQUEST)
 
 
 class SharedPath:
@@ -74,6 +78,7 @@ class SharedPath:
     arenas: dict[int, tuple[int, int]]
     is_there: Callable[[], bool]
     thread: Callable[[], int]
+    wake: Callable[[], object]
 
     def __init__(self, gid: bytes, own_gid: bytes) -> None:
         self.gid = gid
@@ -83,7 +88,7 @@ class SharedPath:
         self.alive = False
         self.foreign = False
         self.pid = -1
-        self.is_there = self.thread = None
+        self.is_there = self.thread = self.wake = None
         self.fenced = False
         self.directory = self.reader = self.epoch = self.changes = 0
         self.last_arena = FOREIGN_ARENA
@@ -94,12 +99,13 @@ class SharedPath:
 
     def open(
         self, directory: int, reader: int, pid: int, is_there: Callable[[], bool], fenced: bool = True,
-        thread: Callable[[], int] | None = None,
+        thread: Callable[[], int] | None = None, wake: Callable[[], object] | None = None,
     ) -> None:
         """The peer's directory and this side's reader are mapped at these addresses; ``is_there`` asks
-        whether its process still is, ``thread`` for the calling thread's number."""
+        whether its process still is, ``thread`` for the calling thread's number, ``wake`` wakes the peer."""
         self.fenced = fenced
         self.thread = thread
+        self.wake = wake
         self.directory = directory
         self.reader = reader
         self.epoch = load64(reader)
@@ -113,7 +119,7 @@ class SharedPath:
         self.alive = False
         self.arenas = {}
         self.last_arena = _FOREIGN
-        self.is_there = self.thread = None
+        self.is_there = self.thread = self.wake = None
         self.directory = self.reader = 0
 
     def enter(self) -> bool:
@@ -133,6 +139,15 @@ class SharedPath:
         """What was found does not hold any more."""
         self.epoch = (self.epoch + 1) & _MASK64
         store64(self.reader, self.epoch)
+
+    def wake_peer(self) -> None:
+        """Have the peer's program look at its memory: a thread that sleeps is woken, one that is about to
+        does not, once."""
+        if self.alive and self.wake is not None:
+            store64(self.reader + _WAKE_REQUEST, 1)
+            # a full barrier: either the peer sees the request, or this side sees that it sleeps
+            if atomic_cas64(self.reader + _ASLEEP, 1, 0):
+                self.wake()
 
     def queue_pair(self, number: int, own: int) -> int:
         """What the peer's queue pair ``number`` takes from ``own``: rights, from bit 16 its

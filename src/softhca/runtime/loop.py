@@ -280,12 +280,16 @@ class EngineLoop:
         return self.overdue(now)
 
     def receive_rings(self, now: int) -> bool:
-        """Take what peers on this host have put into their rings, a bounded number of bursts each."""
+        """Take what peers on this host have put into their rings, a bounded number of bursts each, and tell
+        threads to look where one has written to their memory; whether there was anything."""
         port: Transmitter
         receiver: PacketReceiver
         worked: cython.bint = False
         for port in self.ports:
             for receiver in port.rings:
+                if receiver.take_wake_request():
+                    self.adapter.wake_threads()
+                    worked = True
                 if self.receive_ring(port, receiver, RECEIVE_BURSTS, now):
                     worked = True
         return worked

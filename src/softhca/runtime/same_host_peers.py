@@ -27,7 +27,7 @@ from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 if TYPE_CHECKING:
     from softhca.runtime.same_host_port import SameHostPort
 
-VERSION = 5
+VERSION = 6
 """Of the handshake and of all that is shared by it."""
 
 PROBE_BYTES = 16
@@ -90,6 +90,7 @@ class OutboundPeer:
         self.path.open(
             start, address_of(reader), self._process_in_reach(message), lambda: not self.process.has_ended(),
             primitives.join_barriers() != 0 or message.get("fence") is not True, threading.get_native_id,
+            self._wake,
         )  # fmt: skip
 
     def _map(self, number: int, size: int, descriptor: int) -> None:

@@ -23,6 +23,7 @@ cdef class PacketSender(Link):
 
 cdef class PacketReceiver(Link):
     cdef unsigned long long asleep
+    cdef unsigned long long wake_request
     cdef unsigned long long closed
     cdef public bytes source
     cdef public bytes destination
@@ -42,5 +43,6 @@ cdef class PacketReceiver(Link):
     cpdef bint waiting(self) noexcept
     cpdef dict counters(self)
     cdef bint give_up(self) noexcept
+    cpdef bint take_wake_request(self) noexcept
     cpdef bint arm_wakeup(self)
     cpdef object disarm_wakeup(self)

@@ -29,6 +29,7 @@ from softhca.memory.shared_layout import (
     RING_ENTRIES,
     RING_PAGES,
     RING_STORE_BYTES,
+    WAKE_REQUEST,
 )
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 from softhca.wire.burst import HEAD_BYTES
@@ -124,6 +125,7 @@ class PacketReceiver(Link):
     def __init__(self, reader: int, source: bytes, destination: bytes) -> None:
         super().__init__()
         self.asleep = reader + ASLEEP
+        self.wake_request = reader + WAKE_REQUEST
         self.closed = reader + RING_CLOSED
         self.source = source
         self.destination = destination
@@ -213,10 +215,20 @@ class PacketReceiver(Link):
         store64(self.closed, 1)
         return False
 
+    def take_wake_request(self) -> bool:
+        """Whether the peer has written to memory that the program's threads are to look at: once, behind a
+        full barrier."""
+        wanted: cython.ulonglong = load64(self.wake_request)
+        if wanted:
+            atomic_cas64(self.wake_request, wanted, 0)
+        return wanted != 0
+
     def arm_wakeup(self) -> bool:
         """This side is about to sleep: have the peer wake it.  False where there is something
-        already."""
+        already, or the peer has written to memory that a thread is to look at."""
         atomic_cas64(self.asleep, 0, 1)
+        if load64(self.wake_request):
+            return False
         return self.broken or self.consumer.count() <= 0
 
     def disarm_wakeup(self) -> None:

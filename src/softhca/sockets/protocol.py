@@ -19,8 +19,16 @@ HELLO_BYTES = OFFER_BYTES + _ADDRESSES.size
 # What the peer writes behind the pool: first record B, two 64-bit words, which say the bytes and the
 # notifications that it has done with since the beginning of the stream.
 EVENT_REQUEST = 64
-"""Offset behind the pool of a 64-bit word that the peer makes 1 when it wants an immediate with what comes
-next, because nobody looks at its memory.
+"""Offset behind the pool of a 64-bit word by which the peer says what it wants with what comes next, because
+nobody looks at its memory: `WAKE`, or an immediate (`IMMEDIATE`, or anything else but 0).
+"""
+IMMEDIATE, WAKE = 1, 2
+"""Of an event request: an immediate, for a descriptor is waited for; an RDMA WRITE with the solicited flag,
+for a thread that waits in a call drives its own adapter, and looks when that one is woken.
+"""
+WAKES = 72
+"""Offset behind the pool of a 64-bit word in which the peer counts how often it has answered a `WAKE`: who
+finds nothing new then must ask again.
 """
 NOTIFICATION_RING = 128
 """Offset behind the pool of the notification ring: that number which stands in the upper half of an entry,

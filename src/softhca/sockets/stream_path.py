@@ -20,7 +20,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.sockets.behind_pool import BehindPool
-from softhca.sockets.protocol import CREDIT, ProtocolError
+from softhca.sockets.protocol import CREDIT, IMMEDIATE, RING_ENTRIES, WAKE, ProtocolError
 from softhca.sockets.stream_parts import Stopped, failure
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
@@ -45,6 +45,8 @@ FAILED = (PyverbsError, DriverError)
 _READABLE, _WRITABLE = cython.declare(cython.int, READABLE), cython.declare(cython.int, WRITABLE)
 _OWED = cython.declare(cython.uint, OWED)
 _LOOK_EACH = cython.declare(cython.ulonglong, LOOK_EACH)
+_IMMEDIATE, _WAKE = cython.declare(cython.uint, IMMEDIATE), cython.declare(cython.uint, WAKE)
+_RING_ENTRIES = cython.declare(cython.int, RING_ENTRIES)
 _CREDIT = cython.declare(cython.int, CREDIT)
 _MESSAGES = cython.declare(cython.Py_ssize_t, MESSAGES)
 _RECV = cython.declare(cython.uint, int(e.IBV_WC_RECV))
@@ -72,6 +74,7 @@ class StreamPath(Waiting):
     _next_look: int
     _owed: int
     _sleeping: int
+    _woken: int
     _state: StreamState  # None until the peer has said its offer, as the next one
     _requests: WorkRequests
     _poller: CompletionPoller
@@ -95,7 +98,7 @@ class StreamPath(Waiting):
         self._closed = self._lost = False
         self._goodbye = self._watched = False
         self._state = self._requests = None  # type: ignore[assignment]
-        self._owed = self._sleeping = 0
+        self._owed = self._sleeping = self._woken = 0
         self._next_look = NEVER
         self._completion = Completion()
 
@@ -160,11 +163,17 @@ class StreamPath(Waiting):
             self._changed()
 
     def _request_event(self) -> None:
-        """Where somebody sleeps: have the peer make an event of what comes next, as long as what it has told
-        may have spent the last request; behind each request look again, for what came before it tells nobody.
+        """Where somebody sleeps: have the peer make an event of what comes next, or wake who sleeps in a call
+        and drives an adapter of this process, as long as what it has told may have spent the last request;
+        behind each request look again, for what came before it tells nobody.  A peer tells no more in between
+        than it has room for.
         """
-        if self._state.peer_in_memory and (self._sleeping or self._watched):
-            while not self.error and self.sender.request_event(self._state.received):
+        state: StreamState = self._state
+        if state.peer_in_memory and (self._sleeping or self._watched):
+            wanted: cython.uint = _IMMEDIATE if self._watched or not self._polls else _WAKE
+            for _ in range(_RING_ENTRIES):
+                if self.error or not self.sender.request_event(state.told, wanted):
+                    break
                 self._take()
 
     def _take(self) -> None:
@@ -185,7 +194,11 @@ class StreamPath(Waiting):
         if state.peer_in_memory:
             self._take_told(state)
             head, notifications = self.receiver.behind.record()
-            state.peers.credited(head, notifications)
+            state.credited(head, notifications)
+            woken: cython.ulonglong = self.receiver.behind.wakes()
+            if woken != self._woken:
+                self._woken = woken
+                state.told += 1
 
     def _take_told(self, state: StreamState) -> None:
         """Take the notifications that stand in the ring and come next."""
@@ -203,13 +216,13 @@ class StreamPath(Waiting):
         if state is None or not state.peer_in_memory:
             return False
         behind: BehindPool = self.receiver.behind
-        return behind.shows(state.next_number(), state.peers.head, state.peers.done)
+        return behind.shows(state.next_number(), state.peers.head, state.peers.done, self._woken)
 
     def _arrived(self, immediate: int) -> None:
         state: StreamState = self._state
         if state.arrived(immediate) == _CREDIT:
             head, notifications = self.receiver.behind.record()
-            state.peers.credited(head, notifications)
+            state.credited(head, notifications)
         if state.was_reset:
             self._fail(errno.ECONNRESET)
 

@@ -12,9 +12,9 @@ cdef class Sender:
     cdef public object inflight
     cdef public WorkRequests requests
     cdef public StreamState _state
-    cdef public unsigned int _lkey, _misses, _copies, _immediates, _late, _requested_at
+    cdef public unsigned int _lkey, _misses, _copies, _immediates, _late, _wanted
     cdef public bint in_memory
-    cdef public unsigned long long unconfirmed, _immediate, _event_request
+    cdef public unsigned long long unconfirmed, _immediate, _event_request, _requested_at
     cdef public unsigned long long _threshold, _direct, _chunk, _signaled, _signaled_tail
 
     cpdef unsigned long long next(self, unsigned long long staged=*, object holder=*, bint signaled=*,
@@ -26,7 +26,7 @@ cdef class Sender:
     cpdef tuple _post_in_memory(self, object view, bint frozen, bint blocking)
     cpdef object tell_in_memory(self)
     cpdef object confirm(self, BehindPool behind)
-    cpdef bint request_event(self, unsigned int received) except -1
+    cpdef bint request_event(self, unsigned long long told, unsigned int wanted) except -1
     cpdef object _post_copy(self, unsigned long long address, unsigned long long length, list places,
                             unsigned int immediate, unsigned int flags)
     cpdef object _try_again(self)

@@ -21,6 +21,7 @@ from softhca.machine.primitives import address_of
 from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.memory_management import NOTIFICATIONS, Piece
 from softhca.sockets.memory_processing import page_list, space_of
+from softhca.sockets.protocol import WAKE
 from softhca.sockets.settings import Settings
 from softhca.sockets.staging import Staging
 from softhca.sockets.stream_state import StreamState
@@ -53,6 +54,7 @@ _IN_MEMORY_BYTES = cython.declare(cython.ulonglong, IN_MEMORY_BYTES)
 _IMMEDIATES = cython.declare(cython.uint, IMMEDIATES)
 _PRESSING = cython.declare(cython.ulonglong, PRESSING)
 _CREDITS = cython.declare(cython.Py_ssize_t, MESSAGES - 1)
+_WAKE = cython.declare(cython.uint, WAKE)
 _WHOLE_BYTES = cython.declare(cython.ulonglong, WHOLE_BYTES)
 _SIGNALED, _SOLICITED = cython.declare(cython.uint, SIGNALED), cython.declare(cython.uint, SOLICITED)
 
@@ -82,7 +84,7 @@ class Sender:
         self._misses = self._copies = 0
         self.in_memory = False
         self.unconfirmed = self._immediate = self._event_request = 0
-        self._immediates = self._late = self._requested_at = 0
+        self._immediates = self._late = self._requested_at = self._wanted = 0
 
     def begin(self, state: StreamState, requests: WorkRequests) -> None:
         """The peer's pool is known."""
@@ -213,8 +215,9 @@ class Sender:
         self.requests.notify(self.next(), self._state.in_memory())
 
     def confirm(self, behind: BehindPool) -> None:
-        """What was told in memory is written, if it was written in place: the peer gets an event where it has
-        asked for one, where it has much to take, and where it may learn of nothing otherwise.
+        """What was told in memory is written, if it was written in place: the peer gets an event, or is
+        woken, where it has asked for that; an event also where it has much to take, and where it may learn
+        of nothing otherwise.
         """
         written: cython.bint = self.retired >= self.unconfirmed
         self.unconfirmed = 0
@@ -225,22 +228,28 @@ class Sender:
             if self._late >= _MISSES:
                 self.in_memory = False
         presses: cython.bint = self._state.peers.unanswered() == _PRESSING
-        if behind.take_event_request() or presses or not written:
+        wanted: cython.uint = behind.take_event_request()
+        if wanted == _WAKE and written and not presses:
+            self.requests.wake(self.next(0, None, True, False))
+        elif wanted or presses or not written:
             self.requests.notify(self.next(), self._state.event(), _SIGNALED | _SOLICITED)
 
-    def request_event(self, received: int) -> bool:
-        """Have the peer tell by an immediate what it tells next; ``received`` says how much it has told.
-        Whether a request has been made, behind which memory is to be looked at again.
+    def request_event(self, told: int, wanted: int) -> bool:
+        """Have the peer tell by an immediate what it tells next, or wake a thread (``wanted``: `IMMEDIATE`,
+        `WAKE`); ``told`` grows with all that it tells.  Whether a request has been made, behind which memory
+        is to be looked at again.
 
-        Once for each that it has told: who has told nothing since the last request has still got it.
+        Once for each that it has told: who has told nothing since the last request has still got it.  Who
+        waits for a wake is woken by an immediate, too.
         """
-        if self._event_request and self._requested_at == received:
+        known: cython.bint = self._wanted == wanted or wanted == _WAKE
+        if self._event_request and self._requested_at == told and known:
             return False
         if len(self.inflight) >= _CREDITS:
             return False  # the next completion leads here again
         self._event_request = self.next(0, None, True, False)
-        self._requested_at = received
-        self.requests.request_event(self._event_request)
+        self._requested_at, self._wanted = told, wanted
+        self.requests.request_event(self._event_request, wanted)
         return True
 
     def _post_copy(

@@ -36,7 +36,8 @@ _MOST = cython.declare(cython.ulonglong, MOST_DATA_BYTES)
 class StreamState:
     """``own`` is the pool's account, ``peers`` that of the peer's pool.
 
-    ``received`` counts the peer's notifications, modulo 2^32; ``peer_in_memory``: some stand in the ring.
+    ``received`` counts the peer's notifications, modulo 2^32, ``told`` also what else it has told in memory;
+    ``peer_in_memory``: some stand in the ring.
     ``finished``: the peer sends no more data.  ``deaf``: nor reads it any.  ``was_reset``: it has given the
     connection up.  ``said_fin``: this side sends no more.
     """
@@ -46,7 +47,7 @@ class StreamState:
         self.peers = RecordB(peer.address, peer.pool_bytes, peer.rkey)
         self.finished = self.deaf = self.was_reset = self.said_fin = False
         self.opened = self.peer_in_memory = False
-        self.received = 0
+        self.received = self.told = 0
 
     def arrived(self, immediate: int) -> int:
         """The next notification has arrived; its kind.  After ``CREDIT`` the caller reads record B."""
@@ -56,10 +57,10 @@ class StreamState:
                 raise ProtocolError("data behind FIN")
             self.own.arrived(length, immediate != length)
             self.opened = True
-            self.received = (self.received + 1) & _NUMBERS
+            self._count()
             return DATA
         said = Notification.decode(immediate)
-        self.received = (self.received + 1) & _NUMBERS
+        self._count()
         self.peer_in_memory = self.peer_in_memory or said.in_memory
         if said.kind == FIN:
             self.finished = True
@@ -68,6 +69,16 @@ class StreamState:
             self.was_reset = self.finished = self.deaf = True
         self.opened = True
         return said.kind
+
+    def _count(self) -> None:
+        self.received = (self.received + 1) & _NUMBERS
+        self.told += 1
+
+    def credited(self, head: int, notifications: int) -> None:
+        """Record B stands in memory: as `RecordB.credited`."""
+        if self.peers.head != head or self.peers.done != notifications:
+            self.peers.credited(head, notifications)
+            self.told += 1
 
     def arrived_in_memory(self, immediate: int) -> None:
         """`arrived` of what stood in the ring: data are told so, and nothing else."""

@@ -9,6 +9,7 @@ cdef class WorkRequests:
     cdef public unsigned int told
     cdef object _words
     cdef unsigned int _rkey
+    cdef unsigned long long _wakes
 
     cpdef object write(self, unsigned long long number, list runs, list places, unsigned int immediate,
                        unsigned int flags=*, bint inline=*, bint early=*, unsigned long long whole=*)
@@ -20,7 +21,8 @@ cdef class WorkRequests:
                                  unsigned int immediate, bint inline)
     cpdef object credit_in_memory(self, unsigned long long number, unsigned long long head,
                                   unsigned long long count)
-    cpdef object request_event(self, unsigned long long number)
+    cpdef object request_event(self, unsigned long long number, unsigned int wanted)
+    cpdef object wake(self, unsigned long long number)
     cdef object _write_record(self, unsigned int opcode, unsigned int flags, unsigned int immediate,
                               unsigned long long number, unsigned long long head, unsigned long long count)
     cdef object _write_words(self, unsigned int opcode, unsigned int flags, unsigned int immediate,

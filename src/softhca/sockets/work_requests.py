@@ -18,7 +18,7 @@ from softhca.driver.work_requests import ReceiveRequest
 from softhca.machine.primitives import address_of, bytes_at, store64
 from softhca.sockets.memory_management import Piece
 from softhca.sockets.memory_processing import Page
-from softhca.sockets.protocol import EVENT_REQUEST, NOTIFICATION_RING, RING_ENTRIES
+from softhca.sockets.protocol import EVENT_REQUEST, NOTIFICATION_RING, RING_ENTRIES, WAKES
 from softhca.verbs import enums as e
 
 if TYPE_CHECKING:
@@ -41,12 +41,14 @@ SIGNALED, SOLICITED, INLINE = (
 _WRITE = cython.declare(cython.uint, int(e.IBV_WR_RDMA_WRITE))
 _WRITE_IMM = cython.declare(cython.uint, int(e.IBV_WR_RDMA_WRITE_WITH_IMM))
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
+_WAKING = cython.declare(cython.uint, SIGNALED | SOLICITED)
 _INLINE = cython.declare(cython.uint, INLINE)
 _TAKEN = cython.declare(cython.ulonglong, TAKEN)
 _WHOLE = cython.declare(cython.ulonglong, WHOLE_BYTES)
 _NUMBERS = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _LAST_ENTRY = cython.declare(cython.ulonglong, RING_ENTRIES - 1)
 _EVENT_REQUEST = cython.declare(cython.ulonglong, EVENT_REQUEST)
+_WAKES = cython.declare(cython.ulonglong, WAKES)
 _NOTIFICATION_RING = cython.declare(cython.ulonglong, NOTIFICATION_RING)
 
 
@@ -64,6 +66,7 @@ class WorkRequests:
         self.told = 0
         self._words = array("Q", (0, 0))
         self._words_address = address_of(self._words)
+        self._wakes = 0
 
     def write(
         self,
@@ -149,10 +152,16 @@ class WorkRequests:
         """Write record B at the peer, and tell nothing."""
         self._write_record(_WRITE, _SIGNALED, 0, number, head, count)
 
-    def request_event(self, number: int) -> None:
-        """Have the peer send an immediate with what it writes next."""
-        store64(self._words_address, 1)
+    def request_event(self, number: int, wanted: int) -> None:
+        """Ask the peer for an immediate with what it writes next, or for a `WAKE`."""
+        store64(self._words_address, wanted)
         self._write_words(_WRITE, _SIGNALED, 0, number, self._record + _EVENT_REQUEST, 8)
+
+    def wake(self, number: int) -> None:
+        """Wake a thread of the peer's program, which learns that its request is answered."""
+        self._wakes += 1
+        store64(self._words_address, self._wakes)
+        self._write_words(_WRITE, _WAKING, 0, number, self._record + _WAKES, 8)
 
     def _write_record(
         self, opcode: int, flags: int, immediate: int, number: int, head: int, count: int

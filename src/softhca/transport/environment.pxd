@@ -34,6 +34,7 @@ cdef class Environment:
     cpdef object arm(self, object flow, unsigned long long deadline_ns)
     cpdef object wait_for_memory(self, object flow)
     cpdef object event(self, int kind, unsigned int number)
+    cpdef object wake_threads(self)
     cpdef bint port_usable(self, int number) except -1
     cpdef AddressHandle address_handle(self, unsigned int number)
     cpdef tuple frame_destinations(self, int port_number, bytes destination, bytes source)

@@ -130,6 +130,9 @@ class Environment:
     def event(self, kind: int, number: int) -> None:
         """Report asynchronous event ``kind`` (``control_fields.EVENT_``…) of the element with ``number``."""
 
+    def wake_threads(self) -> None:
+        """Something was written to the memory of a program here: its threads that sleep are to look."""
+
     def port_usable(self, number: int) -> bool:
         """Whether packets can leave by the port with this number."""
         return True

@@ -15,4 +15,5 @@ cdef class Executor:
     cpdef void leave(self) noexcept
     cpdef bint is_open(self) except -1
     cdef bint carry_out(self, Request request, unsigned int right) except -1
+    cdef object wake_peer(self)
     cdef unsigned int right_for(self, Request request) except? 0

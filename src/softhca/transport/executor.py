@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.memory.regions import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
-from softhca.queues.layout import MAX_MESSAGE_BYTES, RDMA_WRITE
+from softhca.queues.layout import MAX_MESSAGE_BYTES, RDMA_WRITE, SOLICITED
 from softhca.queues.operations import ATOMIC, READ
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ WORTH_WAITING_BYTES = 16 << 10
 """A request of this length behind others waits for them, rather than being cut into packets."""
 
 _WRITE_OPCODE = cython.declare(cython.uint, RDMA_WRITE)
+_SOLICITED = cython.declare(cython.uint, SOLICITED)
 _READ = cython.declare(cython.int, READ)
 _ATOMIC = cython.declare(cython.int, ATOMIC)
 _REMOTE_WRITE = cython.declare(cython.uint, REMOTE_WRITE)
@@ -63,8 +64,14 @@ class Executor:
     def leave(self) -> None:
         """Something else comes than another request: let go what is held for the next one."""
 
+    def wake_peer(self) -> None:
+        """Have a thread of the peer's program that sleeps look at its memory."""
+
     def execute(self, request: Request) -> bool:
-        """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets."""
+        """Do a request whose turn it is; False: not possible here, nothing is known of it, send packets.
+
+        A WRITE makes no event, and here not even a packet: with the solicited flag it wakes who sleeps.
+        """
         right: cython.uint = self.right_for(request)
         if right == 0:
             return False
@@ -74,6 +81,8 @@ class Executor:
         self.operations += 1
         self.moved_bytes += request.length_bytes
         self.turn_bytes += request.length_bytes
+        if right == _REMOTE_WRITE and request.work.flags & _SOLICITED:
+            self.wake_peer()
         return True
 
     def right_for(self, request: Request) -> int:

@@ -100,6 +100,9 @@ class LoopbackExecutor(Executor):
             self._peer.establish()
         return region
 
+    def wake_peer(self) -> None:
+        self.queue_pair.environment.wake_threads()
+
     def carry_out(self, request: Request, right: int) -> bool:
         region: Region = self.region_for(request, right)
         if region is None:

@@ -79,6 +79,9 @@ class SameHostExecutor(Executor):
     def is_open(self) -> bool:
         return self.path.alive
 
+    def wake_peer(self) -> None:
+        self.path.wake_peer()
+
     def carry_out(self, request: Request, right: int) -> bool:
         """The path may stay entered for the next one: call `leave` before anything that may wait."""
         if right == _REMOTE_ATOMIC:
