@@ -334,3 +334,15 @@ def test_simulate_takes_no_strange_numbers(word: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["fabric", "simulate", "fat-tree:radix=4", word])
     assert ended.value.code == 2
+
+
+def test_a_standard_output_that_is_closed_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)  # as Python has it where there is no descriptor 1
+    assert main(["fabric", "show", TREE]) == 1
+    assert main(["fabric", "show", TREE, "--json"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["softhca fabric: standard output is closed"] * 2
+    assert main(["fabric", "show", "fat-tree"]) == 2
+    assert "needs radix" in capsys.readouterr().err

@@ -93,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.debug:
             raise
-        print(f"softhca {args.command}: {describe(error)}", file=sys.stderr)
+        is_closed = sys.stdout is None and isinstance(error, AttributeError)  # Python's, without a descriptor
+        why = "standard output is closed" if is_closed else describe(error)
+        print(f"softhca {args.command}: {why}", file=sys.stderr)
         return status_of(error)
 
 
