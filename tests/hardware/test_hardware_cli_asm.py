@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("amaranth")
 
 from softhca.cli.main import main
+from softhca.cli.rmb_files import read_text
 from softhca.hardware.assembler import assemble
 from softhca.hardware.microcode_files import microcode_names, microcode_program, microcode_source
 
@@ -150,3 +151,15 @@ def test_constants_that_are_set(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["rmb", "asm", str(path), "--set", "ONE=0x100000000"])
     assert "argument --set: 0x100000000 has more than 32 bits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["asm", "disasm"])
+def test_a_file_without_an_end_is_refused(action, capsys):
+    assert main(["rmb", action, "/dev/zero"]) == 1
+    assert "/dev/zero: more than 4 MiB" in capsys.readouterr().err
+
+
+def test_lines_may_end_as_on_other_systems(tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\r\ntwo\rthree\n")
+    assert read_text(path) == "one\ntwo\nthree\n"

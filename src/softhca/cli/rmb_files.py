@@ -6,11 +6,18 @@ from pathlib import Path
 
 from softhca.cli.errors import CommandError
 
+MAX_BYTES = 4 << 20
+"""Of microcode, or words of it: 4,096 instructions are all that a memory has."""
+
 
 def read_text(path: Path) -> str:
-    """The text of ``path``; CommandError when there is none."""
+    """The text of ``path``; CommandError when there is none, or more than `MAX_BYTES`."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise CommandError(f"{path}: more than {MAX_BYTES >> 20} MiB")
+        return data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
