@@ -195,6 +195,14 @@ def test_the_answer_is_what_belongs_to_the_question(driver, method):
     assert (asked["timeout_ms"], asked["retries"]) == (100, 3)
 
 
+def test_a_question_may_be_asked_again_with_its_number(driver):
+    agent = driver.agent(8)
+    driver.on_send = lambda fields: driver.put(agent, mad(1 | RESPONSE, 7))
+    for _ in range(2):
+        assert agent.ask(mad(1, 7), MadAddress(), 100, 3) == mad(1 | RESPONSE, 7)
+    assert agent._asked == {}
+
+
 def test_a_question_that_nobody_answers_is_an_error(driver):
     agent = driver.agent()
     driver.on_send = lambda fields: driver.put(agent, mad(METHOD_GET, 7), status=errno.ETIMEDOUT)

@@ -1,10 +1,11 @@
 """The keyed permutation of slots."""
 
+import itertools
 import random
 
 import pytest
 
-from softhca.memory.keys import INDICES, KeyIndex
+from softhca.memory.keys import INDICES, KeyIndex, KeySequence
 
 
 @pytest.mark.parametrize("half_bits", [1, 2, 5, 7])
@@ -50,3 +51,33 @@ def test_the_first_slots_spread_over_the_whole_index_space():
 def test_a_width_that_cannot_be_is_refused(half_bits):
     with pytest.raises(ValueError, match="width"):
         KeyIndex(1, half_bits)
+
+
+def test_no_key_is_all_ones():
+    class Dice(random.Random):
+        def randrange(self, *_):
+            return low.pop()
+
+    low = []
+    sequence = KeySequence(Dice(11_231))  # with these the last index comes early
+    slot = sequence.permutation.slot(INDICES - 1)
+    for _ in range(slot):
+        low[:] = [1]
+        sequence.give(sequence.take()[0])
+    low[:] = [0x17, 0xFF]
+    assert sequence.take() == (slot, (INDICES - 1) << 8 | 0x17)
+
+
+def test_a_slot_that_comes_again_has_a_key_of_the_other_half():
+    sequence = KeySequence(random.Random(3), 3)
+    rounds = []
+    for _ in range(5):
+        keys = {}
+        for _ in range(sequence.indices):
+            slot, key = sequence.take()
+            keys[slot] = key & 0x80
+            sequence.give(slot)
+        rounds.append(keys)
+    for before, after in itertools.pairwise(rounds):
+        assert before.keys() == after.keys() == set(range(64))
+        assert all(before[slot] != after[slot] for slot in after)

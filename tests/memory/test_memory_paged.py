@@ -16,7 +16,8 @@ from softhca.memory import paged_layout as layout
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged import PagedRegion, register_paged
 from softhca.memory.paged_mapping import PagedMapping
-from softhca.memory.paged_memory import CLOSED, OUT, QUIESCED, RUNNING, PagedMemory
+from softhca.memory.paged_memory import CLOSED, MOST_AT_ONCE, OUT, QUIESCED, RUNNING, PagedMemory
+from softhca.memory.paged_swap import SwapFile
 from softhca.memory.regions import (
     LOCAL_WRITE,
     MW_BIND,
@@ -955,3 +956,45 @@ def test_a_word_is_put_into_pages_that_are_there(world):
     reader = world.region(access=REMOTE_READ)
     assert reader.put_word(VA, source) == -EACCES
     assert world.view(0, 8) == bytes(8)
+
+
+def test_rights_that_change_and_change_back_are_not_those_of_before():
+    """Who has looked at them before the change has lost them."""
+    memory = World().memory
+    before = memory.mapping.rights()
+    for rights in (LOCAL_WRITE, ALL):
+        memory.set_rights(rights)
+    assert memory.rights == ALL
+    assert memory.mapping.rights() != before
+    memory.close()
+
+
+def test_a_page_that_is_written_again_is_held_once():
+    swap = SwapFile(4)
+    for data in (b"a", b"b"):
+        swap.write(1, memoryview(data * PAGE_BYTES))
+    swap.write(0, memoryview(b"c" * 2 * PAGE_BYTES))
+    assert swap.held == 2
+    swap.forget(0, 4)
+    assert (swap.held, os.fstat(swap._fd).st_size) == (0, 0)
+    swap.close()
+
+
+def test_a_swap_file_that_ends_early_is_an_error(monkeypatch):
+    swap = SwapFile(2)
+    swap.write(0, memoryview(bytes(2 * PAGE_BYTES)))
+    given = iter([PAGE_BYTES, 0])  # and no third time
+    monkeypatch.setattr(os, "preadv", lambda *_: next(given))
+    with fails(errno.EIO):
+        swap.read(0, memoryview(bytearray(2 * PAGE_BYTES)))
+    swap.close()
+
+
+def test_one_request_brings_so_many_pages_and_no_more():
+    memory = PagedMemory((MOST_AT_ONCE + 8) * PAGE_BYTES, ALL | ON_DEMAND)
+    place = memory.mapping.line(0) + layout.WANTED
+    primitives.store64(place, (MOST_AT_ONCE + 8) << layout.WANTED_SHIFT | 1)
+    memory.wake()
+    assert memory.service() == MOST_AT_ONCE
+    assert primitives.load64(place) == 0
+    memory.close()

@@ -488,3 +488,13 @@ def test_an_unbound_window_has_the_new_key(world):
     key = window.key
     assert world.bind(window, length=0) == 0
     assert window.key == key & ~0xFF | (key + 1) & 0xFF
+
+
+def test_a_fast_region_that_is_invalidated_takes_its_key_from_who_uses_it(world):
+    region = fast(world)
+    assert register(world, region) == 0
+    user = object()
+    region.begin_use(user)
+    assert world.windows.invalidate(region.key, QP, PD, False) == 0
+    assert world.windows.keys_withdrawn == 1
+    region.end_use(user)

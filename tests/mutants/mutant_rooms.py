@@ -19,6 +19,13 @@ INITIATOR = "storage/initiator.py"
 ON_INITIATOR = "storage/test_storage_initiator.py"
 HOST_CHANNEL = "storage/initiator_channel.py"
 DEVICE = "storage/block_device.py"
+KEYS = "memory/keys.py"
+SWAP = "memory/paged_swap.py"
+PAGED_MEMORY = "memory/paged_memory.py"
+ON_KEYS = "memory/test_memory_keys.py"
+ON_PAGED = "memory/test_memory_paged.py"
+FLOW_RULES = "verbs/flow_rules.py"
+ON_FLOWS = "verbs/test_verbs_flow_rules.py"
 ON_RMPP = "management/test_management_rmpp.py"
 ON_MANAGEMENT = "management/test_management_rules.py"
 ON_BOXES = "mailbox/test_mailbox_rules.py"
@@ -123,5 +130,27 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "a queue pair has a larger MTU than its port, and is refused"), "driver/test_driver_rdmacm_ports.py"),
     (m("storage-any-port-of-the-adapter", DEVICE, "if event.kind == EVENT_PORT_ERR and event.element == channel.port:", "if event.kind == EVENT_PORT_ERR:",
        "a channel ends with a port that it does not use"), ON_STORAGE),
+    (m("keys-all-ones", KEYS, "if key != 0 and key != 0xFFFFFFFF:", "if key != 0:",
+       "a key is one that means none"), ON_KEYS),
+    (m("keys-of-a-second-round", KEYS, "            self._next -= self.indices\n            self._gone_round = True", "            self._next -= self.indices",
+       "a key that died comes to life again"), ON_KEYS),
+    (m("windows-fast-key-is-not-counted", "memory/windows.py", "        self.keys_withdrawn += fast.withdraw()\n        return 0", "        fast.withdraw()\n        return 0",
+       "operations that lost the key of a fast region are not counted"), "memory/test_memory_windows.py"),
+    (m("swap-file-counts-twice", SWAP, "self._count += count - self._held.count(1, page, page + count)", "self._count += count",
+       "the room of a swap file is never given back"), ON_PAGED),
+    (m("swap-file-read-for-ever", SWAP, "            if read <= 0:\n                raise", "            if read < 0:\n                raise",
+       "a swap file that was cut hangs its reader"), ON_PAGED),
+    (m("paged-request-of-any-size", PAGED_MEMORY, "min(max(wanted >> layout.WANTED_SHIFT, 1), MOST_AT_ONCE, self.pages - first)", "min(max(wanted >> layout.WANTED_SHIFT, 1), self.pages - first)",
+       "an attachment has all of a memory brought by one request"), ON_PAGED),
+    (m("paged-rights-of-before", PAGED_MEMORY, "generation = (generation + 1) & ((1 << 55) - 1)", "generation = generation & ((1 << 55) - 1)",
+       "who looked at rights before they changed twice has them still"), ON_PAGED),
+    (m("agent-question-stays", "driver/agents.py", "        finally:\n            del self._asked[mad[_TRANSACTION]]\n        if", "        finally:\n            pass\n        if",
+       "a transaction ID can be asked with once"), "driver/test_driver_agents.py"),
+    (m("flow-masked-bits-conflict", FLOW_RULES, "if (value[i] ^ bit) & mask[i] & count:", "if (value[i] ^ bit) & mask[i]:",
+       "two rules for parts of one field are refused"), ON_FLOWS),
+    (m("flow-masked-bits-are-asked-for", FLOW_RULES, "value[i] |= bit & count", "value[i] |= bit",
+       "a rule with a mask takes no frame"), ON_FLOWS),
+    (m("pageable-write-of-less-than-nothing", "verbs/pageable.py", "if length < 0 or length > source.nbytes:", "if length > source.nbytes:",
+       "a negative length writes all but the end"), "verbs/suite/test_suite_pageable.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -127,3 +127,13 @@ def test_a_specification_has_the_size_of_its_structure_in_c():
     assert Ipv6Spec().size == ctypes.sizeof(Ipv6Structure)
     assert (EthSpec().size, Ipv4ExtSpec().size, TcpUdpSpec(e.IBV_FLOW_SPEC_UDP).size) == (40, 32, 16)
     assert "88" in str(Ipv6Spec())
+
+
+def test_bits_that_a_mask_leaves_out_are_asked_for_by_nobody():
+    udp = e.IBV_FLOW_SPEC_UDP
+    high = TcpUdpSpec(udp, dst_port=0x12FF, dst_port_mask=0xFF00)
+    low = TcpUdpSpec(udp, dst_port=0xFF34, dst_port_mask=0x00FF)
+    at = slice(key.DST_PORT, key.DST_PORT + 2)
+    for specs, value, mask in (([high], b"\x12\0", b"\xff\0"), ([high, low], b"\x12\x34", b"\xff\xff")):
+        rule = value_and_mask(specs)
+        assert (rule[0][at], rule[1][at]) == (value, mask)

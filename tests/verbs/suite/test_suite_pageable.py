@@ -222,6 +222,8 @@ def test_misuse_is_refused(shared) -> None:
             wrong()
     with pytest.raises(PyverbsUserError):
         shared.memory.write(b"short", 6)
+    with pytest.raises(PyverbsUserError):
+        shared.memory.write(b"short", -1)
     with refused(errno.EINVAL):
         shared.memory.read(1, LENGTH)
     shared.post()
