@@ -160,3 +160,9 @@ def test_links_that_repeat_carry_no_more_packets_than_they_may():
     script.pass_packet()
     with pytest.raises(TooManyPackets):
         script.pass_packet()
+
+
+@pytest.mark.parametrize("word", ["1>2#0:lost", "0>1#1:lost", "1>251#1:lost"])
+def test_packets_and_adapters_are_counted_from_one(word):
+    with pytest.raises(FaultsError, match="is not 1"):
+        parse_decisions(word)

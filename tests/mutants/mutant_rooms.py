@@ -152,5 +152,9 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "a rule with a mask takes no frame"), ON_FLOWS),
     (m("pageable-write-of-less-than-nothing", "verbs/pageable.py", "if length < 0 or length > source.nbytes:", "if length > source.nbytes:",
        "a negative length writes all but the end"), "verbs/suite/test_suite_pageable.py"),
+    (m("burst-without-icrcs-stays-so", "wire/burst.py", "        self.closed = False\n        self.has_icrc = True\n\n\nclass Arrival", "        self.closed = False\n\n\nclass Arrival",
+       "ICRCs that were made are made again"), "wire/test_wire_burst.py"),
+    (m("decisions-of-packet-0", "links/decisions.py", "if not 1 <= packet <= _HIGHEST_PACKET:", "if not 0 <= packet <= _HIGHEST_PACKET:",
+       "a decision that nothing can meet is taken"), "links/test_links_faults.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

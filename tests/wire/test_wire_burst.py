@@ -41,3 +41,10 @@ def test_an_arrival_says_where_it_came_from() -> None:
     )
     arrival.framing = 2
     assert (arrival.source_port, arrival.traffic_class, arrival.framing) == (5, 6, 2)
+
+
+def test_a_burst_that_is_emptied_has_icrcs_again():
+    burst = Burst()
+    burst.has_icrc = False
+    burst.reset()
+    assert burst.has_icrc
