@@ -24,7 +24,7 @@ from softhca.simulation.mailboxes import Place
 from softhca.simulation.node import Node
 from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.memory_processing import Page
-from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, Offer, ProtocolError
+from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, IMMEDIATE, Offer, ProtocolError
 from softhca.sockets.stream_state import StreamState
 from softhca.sockets.work_requests import INLINE_BYTES, SIGNALED, WORK_REQUESTS, WorkRequests
 
@@ -163,7 +163,7 @@ class StreamEnd(GenerationEnd):
         self.state.peers.credited(*self._behind.record())
         if self._asked_at != self.state.received:
             self._asked_at = self.state.received
-            self._requests.request_event(self._next())
+            self._requests.request_event(self._next(), IMMEDIATE)
         else:
             self._asleep = True
 
