@@ -139,6 +139,37 @@ def test_acknowledgements_that_cannot_be_change_nothing(
     assert sender.done
 
 
+def test_an_answer_has_arrived_at_both_ends_though_the_last_ack_was_lost() -> None:
+    sender, receiver = Sender(HEADER, a.AdministrationHeader(), bytes(450)), Receiver()
+    ack = receiver.receive(sender.start(0)[0])
+    assert ack is not None
+    rest = [receiver.receive(mad) for mad in sender.receive(ack, 0)]
+    assert receiver.done
+    assert rest[-1] is not None  # and is lost
+    again = [receiver.receive(mad) for mad in sender.expire(sender.deadline_ns)]
+    assert again == [rest[-1]] * len(again) != []
+    assert sender.receive(again[0] or b"", 1) == []
+    assert (sender.complete, receiver.failed, len(receiver.data)) == (True, False, 450)
+
+
+def test_what_is_no_segment_of_a_whole_answer_gets_no_ack() -> None:
+    sender, receiver = Sender(HEADER, a.AdministrationHeader(), bytes(400)), Receiver()
+    first = sender.start(0)[0]
+    ack = receiver.receive(first)
+    assert ack is not None
+    [last] = sender.receive(ack, 0)
+    assert receiver.receive(last) is not None
+    kind, number = rmpp.HEADER_AT + 1, rmpp.HEADER_AT + 7
+    for at, value in ((kind, rmpp.ACK), (kind, rmpp.ABORT), (number, 0), (number, 3)):
+        other = bytearray(last)
+        other[at] = value
+        assert receiver.receive(bytes(other)) is None
+    assert (receiver.done, receiver.failed) == (True, False)
+    single = Receiver()
+    alone = Sender(HEADER, a.AdministrationHeader(), b"short").start(0)[0]
+    assert single.receive(alone) is single.receive(alone) is None
+
+
 def test_a_receiver_bounds_what_it_takes_and_refuses_what_cannot_be() -> None:
     receiver = Receiver(most=300)
     sender = Sender(HEADER, a.AdministrationHeader(), bytes(900))

@@ -81,6 +81,8 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "a packet beyond the end notes the port again"), MANAGEMENT),
     (m("edge-dr-port0", "management/directed_route.py", "return data[_INITIAL_AT + pointer + 1] or LOST", "return data[_INITIAL_AT + pointer + 1]",
        "a directed route by port 0 ends at the switch"), MANAGEMENT),
+    (m("edge-rmpp-last-ack", "management/rmpp.py", "again = said.rmpp_type == DATA and ", "again = False and ",
+       "an answer that has arrived is aborted where its last ACK was lost"), "management/test_management_rmpp.py"),
     (m("edge-rmpp-complete", "management/rmpp.py", "self._acknowledged >= self.segments or self.segments == 1)", "self._acknowledged >= self.segments)",
        "an answer of one segment counts as a transfer that has failed"), MANAGEMENT),
     (m("edge-adr-v4-zeros", "management/address_queries.py", "if address.startswith(V4_MAPPED_PREFIX) else address", "if not any(address[:10]) else address",

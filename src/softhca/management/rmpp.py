@@ -132,7 +132,8 @@ class Sender:
 
 class Receiver:
     """Takes the segments of one answer.  ``data`` is whole when ``done``; ``failed``: the sender gave up, or
-    sent what cannot be; more than ``most`` bytes are not taken.
+    sent what cannot be; more than ``most`` bytes are not taken.  Segments of a whole answer that come again
+    are acknowledged again: the last ACK was lost.
     """
 
     def __init__(self, most: int = 1 << 22) -> None:
@@ -150,8 +151,11 @@ class Receiver:
             said = AdministrationHeader.decode(mad, HEADER_AT)
         except WireError:
             return None
-        if self.done or self.failed:
+        if self.failed:
             return None
+        if self.done:
+            again = said.rmpp_type == DATA and 0 < said.segment_number < self._next and self._next > 2
+            return self._say(header, said, ACK, self._next - 1, self._next - 1 + WINDOW, 0) if again else None
         if said.rmpp_type in (STOP, ABORT):
             self.failed = True
             return None
