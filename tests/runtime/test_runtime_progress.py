@@ -1,5 +1,6 @@
 """Who gives the engine its turns: pollers, waiters, the background thread; and who wakes whom."""
 
+import contextlib
 import fcntl
 import os
 import resource
@@ -442,6 +443,25 @@ def test_who_waits_again_and_again_does_not_wake_the_background_thread_each_time
     bench.progress._serve(loop)
     first, last = progress_thread.FIRST_CHECK_NS, progress_thread.LAST_CHECK_NS
     assert pauses == [first, 2 * first, 4 * first, last, last, last, 2 * last]
+
+
+@pytest.mark.parametrize(("waiters", "leading", "dead", "woken"), [
+    (0, False, False, "background"), (1, True, False, "leader"), (2, True, True, "leader"),
+    (1, False, False, None), (2, False, False, None), (1, False, True, "background"),
+])  # fmt: skip
+def test_a_thread_that_waits_and_is_awake_has_nobody_woken(bench, waiters, leading, dead, woken):
+    """It gives rounds itself, which may bring what it waits for: the background thread would wake up in each
+    of its waits, for nothing, and want the interpreter's lock.
+    """
+    progress, loop = bench.progress, bench.loop
+    loop.sleeper.waiters, progress._leading, loop.dead = waiters, leading, dead
+    progress.wake()
+    found = []
+    for name, descriptor in (("background", progress._thread_wake), ("leader", progress._leader_wake)):
+        with contextlib.suppress(BlockingIOError):
+            found += [name] * os.eventfd_read(descriptor)
+    assert found == ([woken] if woken else [])
+    loop.sleeper.waiters, progress._leading = 0, False
 
 
 def test_nobody_can_leave_while_it_is_decided_to_sleep_for_good(bench):

@@ -118,10 +118,16 @@ class Progress:
         return self._stopping
 
     def wake(self) -> None:
-        """Wake the driving thread."""
+        """Wake the driving thread, unless it is awake: a thread that waits and does not lead at the moment
+        looks at what it waits for, and at the deadlines, before it sleeps; when it leaves, the background
+        thread is woken where it must be.
+        """
         if self._forgotten:
             return
-        os.eventfd_write(self._leader_wake if self._leading else self._thread_wake, 1)
+        if self._leading:
+            os.eventfd_write(self._leader_wake, 1)
+        elif self.loop is None or self.loop.dead or not self.loop.sleeper.waiters:
+            os.eventfd_write(self._thread_wake, 1)
 
     # The background thread
 
