@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.C
     text = tmp_path / "notes.txt"
     text.write_text("not a capture")
     broken = tmp_path / "cut.pcap"
-    broken.write_bytes((CAPTURES / "mix.pcap").read_bytes()[:-3])
+    broken.write_bytes((CAPTURES / "mix.pcap").read_bytes()[:30])
     for path, message in (
         (tmp_path / "absent", "No such file"),
         (tmp_path, "directory"),
@@ -113,6 +113,23 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.C
         assert "\n" not in str(caught.value)
         assert caught.value.status == 1
     assert capsys.readouterr().out == ""
+
+
+def test_of_a_file_that_is_cut_short_the_whole_packets_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where a capture is read that is still being written."""
+    assert run("decode", str(CAPTURES / "mix.pcap"), "--json") == 0
+    whole = json.loads(capsys.readouterr().out)
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes((CAPTURES / "mix.pcap").read_bytes()[:-3])
+    with pytest.raises(CommandError, match=r"ends inside .* the packets before it are shown") as caught:
+        run("decode", str(cut), "--json")
+    assert caught.value.status == 1
+    assert json.loads(capsys.readouterr().out) == whole[:-1]
+    with pytest.raises(CommandError, match="ends inside"):
+        run("decode", str(cut))
+    assert f"{len(whole) - 1} RDMA packets" in capsys.readouterr().out
 
 
 def test_usage_errors_have_status_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,20 +64,30 @@ def _write_dissector(out: Path | None) -> int:
 
 
 def _decode(args: argparse.Namespace) -> int:
+    records: list[dict[str, Any]] = []
+    damage: WireError | None = None
     try:
         with args.file.open("rb") as stream:
-            records = list(decoded(read_capture(stream)))
+            records.extend(decoded(read_capture(stream)))  # an error leaves what came before it
     except OSError as error:
         raise CommandError(f"{args.file}: {error.strerror}") from error
     except WireError as error:
-        raise CommandError(f"{args.file}: {error}", "name one that Wireshark or tcpdump reads") from error
+        damage = error
+    if damage is not None and not records:
+        raise CommandError(f"{args.file}: {damage}", "name one that Wireshark or tcpdump reads") from damage
+    _show(args, records)
+    if damage is not None:
+        raise CommandError(f"{args.file}: {damage}; the packets before it are shown") from damage
+    return 0
+
+
+def _show(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
     if args.json:
         print_json(records)
     else:
         start_ns = records[0]["time_ns"] if records else 0
         rows = (_row(record, start_ns) for record in records)
         print_table(f"{args.file}: {len(records)} RDMA packets", COLUMNS, rows)
-    return 0
 
 
 def decoded(packets: Iterator[CapturedPacket]) -> Iterator[dict[str, Any]]:
