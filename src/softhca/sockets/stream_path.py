@@ -194,7 +194,7 @@ class StreamPath(Waiting):
         if state.peer_in_memory:
             self._take_told(state)
             head, notifications = self.receiver.behind.record()
-            state.credited(head, notifications)
+            state.peers.credited(head, notifications)
             woken: cython.ulonglong = self.receiver.behind.wakes()
             if woken != self._woken:
                 self._woken = woken
@@ -222,7 +222,7 @@ class StreamPath(Waiting):
         state: StreamState = self._state
         if state.arrived(immediate) == _CREDIT:
             head, notifications = self.receiver.behind.record()
-            state.credited(head, notifications)
+            state.peers.credited(head, notifications)
         if state.was_reset:
             self._fail(errno.ECONNRESET)
 

@@ -10,7 +10,6 @@ cdef class StreamState:
 
     cpdef int arrived(self, unsigned int immediate) except -1
     cdef void _count(self) noexcept
-    cpdef object credited(self, unsigned long long head, unsigned long long notifications)
     cpdef object arrived_in_memory(self, unsigned int immediate)
     cpdef unsigned int next_number(self) except? 0
     cpdef tuple next_data(self, unsigned long long length, unsigned long long threshold)

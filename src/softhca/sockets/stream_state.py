@@ -36,8 +36,8 @@ _MOST = cython.declare(cython.ulonglong, MOST_DATA_BYTES)
 class StreamState:
     """``own`` is the pool's account, ``peers`` that of the peer's pool.
 
-    ``received`` counts the peer's notifications, modulo 2^32, ``told`` also what else it has told in memory;
-    ``peer_in_memory``: some stand in the ring.
+    ``received`` counts the peer's notifications, modulo 2^32, ``told`` besides the requests that it has
+    answered without one; ``peer_in_memory``: some stand in the ring.
     ``finished``: the peer sends no more data.  ``deaf``: nor reads it any.  ``was_reset``: it has given the
     connection up.  ``said_fin``: this side sends no more.
     """
@@ -73,12 +73,6 @@ class StreamState:
     def _count(self) -> None:
         self.received = (self.received + 1) & _NUMBERS
         self.told += 1
-
-    def credited(self, head: int, notifications: int) -> None:
-        """Record B stands in memory: as `RecordB.credited`."""
-        if self.peers.head != head or self.peers.done != notifications:
-            self.peers.credited(head, notifications)
-            self.told += 1
 
     def arrived_in_memory(self, immediate: int) -> None:
         """`arrived` of what stood in the ring: data are told so, and nothing else."""
