@@ -89,6 +89,11 @@ class FakeRing(PacketReceiver):
         self.words_left = list(words)
         self.fresh = True
         self.taken = 0
+        self.wanted = 0
+
+    def take_wake_request(self):
+        wanted, self.wanted = self.wanted, 0
+        return bool(wanted)
 
     def waiting(self):
         return bool(self.words_left)
@@ -323,6 +328,18 @@ def test_what_a_peer_has_sent_by_the_link_is_taken_before_its_first_burst_of_a_r
     rules.wire.put(b"link")
     rules.loop.progress(NOW)
     assert [word for _, word in rules.only("received")] == [b"again", b"link"]
+
+
+def test_a_peer_that_wants_threads_to_look_is_an_event_and_work(rules):
+    ring = FakeRing()
+    rules.share(ring)
+    rules.loop.progress(NOW)
+    before = rules.loop.sleeper.events
+    ring.wanted = 1
+    assert rules.loop.progress(NOW)
+    assert rules.loop.sleeper.events == before + 1
+    assert not rules.loop.progress(NOW)
+    assert rules.loop.sleeper.events == before + 1
 
 
 class BareRing(FakeRing):
