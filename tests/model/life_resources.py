@@ -220,7 +220,7 @@ class ResourceRules(RuleBasedStateMachine):
         elif wrong == "global":
             attr.is_global = 0
         elif wrong == "index":
-            attr.sgid_index = 3
+            attr.sgid_index = 4  # behind the table
         elif wrong == "port":
             attr.port_num = 2
         elif wrong == "version":
