@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.generators import fat_tree, generate, guid_of, random_fabric
 from softhca.fabric.graph import Graph
 from softhca.fabric.lids import assign_lids
@@ -28,6 +27,7 @@ from softhca.fabric.topology_yaml import read_yaml, write_yaml
 from softhca.fabric.traffic import Traffic
 from softhca.fabric.trees import multicast_tree
 from softhca.fabric.verify import credit_loop, reach
+from softhca.machine.arguments import check_kind, whole
 
 TREE = fat_tree(4, 1)
 HOST = TREE.nodes[0]

@@ -112,7 +112,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a request that an action has ended meanwhile ends the receiver's loop"), BY_MAILBOX_RULES),
     (m("hand-mb-journal-length-unbounded", JOURNAL, "        if length > MAX_RECORD_BYTES:\n            return\n        body", "        body",
        "a torn record makes a journal read as much as its length says"), BY_MAILBOX_RULES),
-    (m("hand-mb-journal-numbers-unchecked", JOURNAL, "    if not 0 <= value <= most:\n", "    if False:\n",
+    (m("hand-mb-journal-numbers-unchecked", "machine/arguments.py", "    if not least <= number <= most:\n", "    if False:\n",
        "a number that no record has room for ends the polling loop by struct.error"), "mailbox/test_mailbox_journal.py"),
     (m("hand-mb-journal-seek-missing", JOURNAL, "        self._file.seek(self._bytes)\n        self._file.truncate()\n", "        self._file.seek(self._bytes)\n",
        "a record that was cut off comes back behind a new one"), BY_MAILBOX_RULES),

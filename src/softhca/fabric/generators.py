@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.topology import (
     MAX_NODES,
     MAX_PORTS,
@@ -28,6 +27,7 @@ from softhca.fabric.topology import (
     TopologyError,
     make_node,
 )
+from softhca.machine.arguments import check_kind
 
 FIRST_GUID = 0x0200_0000_0000_0000
 """Where generated GUIDs begin: locally administered, as the second lowest bit of the first byte says."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.topology import Topology
+from softhca.machine.arguments import check_kind
 
 NO_SWITCH = -1
 """What a port leads to that leads to no switch."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.graph import Graph, Ints
+from softhca.machine.arguments import check_kind
 
 FIRST_LID = 1
 LAST_LID = 0xBFFF

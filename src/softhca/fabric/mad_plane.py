@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from softhca.fabric import subnet_agent
-from softhca.fabric.arguments import whole
 from softhca.fabric.link_training import trained
 from softhca.fabric.node_state import NO_PORT, NodeState
 from softhca.fabric.notices import Notices
@@ -39,6 +38,7 @@ from softhca.fabric.port_state import (
 )
 from softhca.fabric.subnet_agent import SubnetAgent
 from softhca.fabric.topology import End, Topology
+from softhca.machine.arguments import whole
 from softhca.management import constants as c
 from softhca.management.administration_attributes import ATTRIBUTE_INFORM_INFO
 from softhca.management.directed_route import BY_LID, LOST, begin, enter

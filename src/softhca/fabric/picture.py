@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.graph import Graph
 from softhca.fabric.layout import STEP, Places, places
 from softhca.fabric.topology import Link, NodeKind, Topology
+from softhca.machine.arguments import check_kind
 
 MARGIN = 40.0
 LEGEND_WIDTH = 500.0

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.dimension_order import DimensionOrderRouting
 from softhca.fabric.division import LOCAL_RUNNER, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bytes, Graph
@@ -29,6 +28,7 @@ from softhca.fabric.lids import Lids, assign_lids
 from softhca.fabric.routing_engine import Destinations, MinHopRouting, RoutingEngine, RoutingError
 from softhca.fabric.topology import Topology
 from softhca.fabric.up_down import FatTreeRouting, UpDownRouting
+from softhca.machine.arguments import check_kind, whole
 
 NO_ROUTE = 255
 """The port of a forwarding table that means none."""

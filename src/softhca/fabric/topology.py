@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from softhca.fabric.arguments import check_kind
+from softhca.machine.arguments import check_kind
 
 MAX_PORTS = 254
 """The highest port number of a node (IBTA vol. 1, 14.2.5.3; 255 means none in forwarding tables)."""

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.generators import guid_of
 from softhca.fabric.topology import (
     End,
@@ -23,6 +22,7 @@ from softhca.fabric.topology import (
     TopologyError,
     make_node,
 )
+from softhca.machine.arguments import check_kind
 
 MAX_BYTES = 64 << 20
 

@@ -25,7 +25,6 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.generators import generate, guid_of
 from softhca.fabric.topology import (
     End,
@@ -39,6 +38,7 @@ from softhca.fabric.topology import (
     make_node,
 )
 from softhca.fabric.topology_file import MAX_BYTES, checked
+from softhca.machine.arguments import check_kind
 
 _SECTIONS = {
     "switches": NodeKind.SWITCH,

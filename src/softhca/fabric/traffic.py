@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.graph import NO_SWITCH, Bytes, Graph
 from softhca.fabric.routing import Routes
 from softhca.fabric.switching.congestion import CongestionControl
@@ -25,6 +24,7 @@ from softhca.fabric.switching.fabric import SwitchedFabric
 from softhca.fabric.switching.packet import DATA_VLS, Packet
 from softhca.fabric.switching.port import Port, PortSettings
 from softhca.fabric.topology import End, Topology
+from softhca.machine.arguments import check_kind
 
 HEADERS_BYTES = 26
 """Of each packet: LRH, BTH, ICRC and VCRC."""

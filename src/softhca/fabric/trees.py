@@ -8,10 +8,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.graph import NO_SWITCH, Bools, Graph, Ints
 from softhca.fabric.routing_engine import RoutingEngine, RoutingError
 from softhca.fabric.up_down import UpDownRouting
+from softhca.machine.arguments import check_kind, whole
 
 
 def multicast_tree(graph: Graph, routing: RoutingEngine, members: Collection[int]) -> dict[int, Bools]:

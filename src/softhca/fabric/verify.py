@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.division import LOCAL_RUNNER, Part, Runner, parts_of
 from softhca.fabric.graph import NO_SWITCH, Bools, Ints
 from softhca.fabric.routing import NO_ROUTE, Routes
+from softhca.machine.arguments import check_kind
 
 _BLOCK = 1024
 """So many destinations at a time, which bounds the memory."""

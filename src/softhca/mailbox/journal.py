@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from softhca.machine.arguments import whole
+
 ACCEPTED, HELD, BEGUN, ENDED, SENT, ALL = range(1, 7)
 """Kinds of records."""
 _FORM = struct.Struct("<BQI")
@@ -89,7 +91,7 @@ class Journal:
             entry.outcome = body
 
     def _note(self, kind: int, number: int, body: bytes = b"") -> None:
-        _checked(number, "a sequence number")
+        number = whole(number, "a sequence number", 0, MAX_NUMBER)
         if len(body) > MAX_RECORD_BYTES:
             raise ValueError(f"a record of {len(body)} bytes; at most {MAX_RECORD_BYTES}")
         record = _record(kind, number, body)
@@ -105,8 +107,8 @@ class Journal:
 
     def accept(self, number: int, message: bytes, now_ns: int) -> bool:
         """Note a request; False: it was accepted before."""
-        _checked(number, "a sequence number")
-        time = _checked(now_ns, "a time in nanoseconds").to_bytes(8, "little")
+        number = whole(number, "a sequence number", 0, MAX_NUMBER)
+        time = whole(now_ns, "a time in nanoseconds", 0, MAX_NUMBER).to_bytes(8, "little")
         content = _bytes(message, "a message")
         if number <= self.last_number:
             return False
@@ -117,9 +119,7 @@ class Journal:
         """Note that these leaves of its condition have held, each 0 to 255."""
         if not isinstance(leaves, set | frozenset):
             raise TypeError(f"the leaves of a condition are a set, not {type(leaves).__name__}")
-        for leaf in leaves:
-            _checked(leaf, "a leaf", 255)
-        self._note(HELD, number, bytes(sorted(leaves)))
+        self._note(HELD, number, bytes(sorted(whole(leaf, "a leaf", 0, 255) for leaf in leaves)))
 
     def begin(self, number: int) -> None:
         """Note that its action begins."""
@@ -150,15 +150,6 @@ class Journal:
         self._sync()
         self._file.truncate()
         self._bytes = self._first_bytes = len(record)
-
-
-def _checked(value: int, what: str, most: int = MAX_NUMBER) -> int:
-    """A whole number that a record has room for.  TypeError, ValueError."""
-    if not isinstance(value, int):
-        raise TypeError(f"{what} is a whole number, not {type(value).__name__}")
-    if not 0 <= value <= most:
-        raise ValueError(f"{what} is 0 to {most}, not {value}")
-    return value
 
 
 def _bytes(value: bytes, what: str) -> bytes:

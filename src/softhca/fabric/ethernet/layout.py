@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.ethernet.network import Cable
 from softhca.fabric.ethernet.settings import SwitchSettings
 from softhca.fabric.topology import End, Topology, TopologyError
+from softhca.machine.arguments import check_kind
 from softhca.wire.route import V4_MAPPED_PREFIX
 
 USUAL_MBPS = 100_000

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.mad_plane import Datagram, Endpoint, MadPlane
 from softhca.fabric.manager.manager import FabricManager, ManagerConfig
 from softhca.fabric.topology import End, Topology
+from softhca.machine.arguments import check_kind, whole
 
 MOST_ROUNDS = 10_000
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.graph import Graph
 from softhca.fabric.lids import LAST_LMC, LidError, Lids, assign_lids
 from softhca.fabric.manager import states
@@ -42,6 +41,7 @@ from softhca.fabric.routing import ENGINES, Routes, route
 from softhca.fabric.routing_engine import RoutingError
 from softhca.fabric.topology import TopologyError
 from softhca.fabric.trees import multicast_tree, without_copies
+from softhca.machine.arguments import check_kind, whole
 from softhca.management import constants as c
 from softhca.management.subnet_attributes import (
     TRAP_BAD_M_KEY,

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from softhca.fabric.arguments import check_kind
 from softhca.fabric.manager.partitions import DEFAULT_BASE, FULL_MEMBER, Partition
 from softhca.fabric.topology import NodeKind, Topology
+from softhca.machine.arguments import check_kind
 
 MAX_BYTES = 4 << 20
 MOST_PARTITIONS = 4096

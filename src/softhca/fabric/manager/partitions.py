@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from softhca.fabric.arguments import check_kind
+from softhca.machine.arguments import check_kind
 
 FULL_MEMBER = 0x8000
 DEFAULT_BASE = 0x7FFF

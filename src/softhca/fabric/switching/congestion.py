@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from softhca.fabric.arguments import whole
 from softhca.fabric.switching.events import PS_PER_NS, PS_PER_US
+from softhca.machine.arguments import whole
 from softhca.transport.congestion import DcqcnSettings, RateMachine
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
-from softhca.fabric.arguments import check_kind, whole
 from softhca.fabric.switching.congestion import CongestionControl
 from softhca.fabric.switching.end_node import EndNode
 from softhca.fabric.switching.events import EventQueue
@@ -13,6 +12,7 @@ from softhca.fabric.switching.packet import Packet
 from softhca.fabric.switching.port import Port, PortCounters, PortSettings, connect
 from softhca.fabric.switching.switch import Switch
 from softhca.fabric.topology import End, Topology
+from softhca.machine.arguments import check_kind, whole
 
 Deliver = Callable[[int, Packet, int], None]
 """Called with the node's index, the packet and the time in picoseconds when a packet has arrived."""

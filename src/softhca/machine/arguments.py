@@ -1,5 +1,5 @@
-"""What a caller gives to a fabric, checked where it comes in: a wrong kind is TypeError, a number out of its
-range ValueError, each with what it should have been.
+"""What a caller gives, checked where it comes in: a wrong kind is TypeError, a number out of its range
+ValueError, each with what it should have been.
 """
 
 from __future__ import annotations
