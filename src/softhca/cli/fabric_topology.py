@@ -41,9 +41,8 @@ def load_topology(text: str) -> Topology:
 
 
 def load_fabric(text: str) -> Topology | EthernetTopology:
-    """The fabric, of either kind, of a file or generator.  CommandError: the file cannot be read, is
-    none, or has no node;
-    UsageError: the generator cannot make it.
+    """The fabric, of either kind, of a file or generator.  CommandError: the file cannot be read, is none,
+    or has no node; UsageError: the generator cannot make it.
     """
     kind, colon, rest = text.partition(":")
     if kind in GENERATORS and not Path(text).exists():

@@ -1,5 +1,5 @@
-"""What `stream` uses: how its calls end; what a closed socket has in a stream's place; and how
-arguments of sockets are checked.
+"""What `stream` uses: how its calls end; what a closed socket has in a stream's place; and how arguments of
+sockets are checked.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import struct
 import sys
 from collections.abc import Iterable
 from operator import index
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 _KNOWN_FLAGS = (
     socket.MSG_PEEK | socket.MSG_WAITALL | socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL | socket.MSG_MORE
