@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import select
 import socket
@@ -167,3 +168,60 @@ def test_ethernet_frames_have_no_icrc_to_compare_with():
     arrivals = [SimpleNamespace(frames=frames) for frames in (True, False)]
     assert [link.receive(each) for each in arrivals] == [True, True]
     assert compared == arrivals[1:]
+
+
+def packet_to(port: int, payload: bytes, source_port: int = 0xC005, identification: int = 5,
+              options: bytes = b"", behind: bytes = b"") -> bytes:
+    udp = struct.pack("!HHHH", source_port, port, 8 + len(payload), 0) + payload
+    length = 20 + len(options) + len(udp)
+    header = struct.pack("!BBHHHBBH4s4s", 0x45 + len(options) // 4, 0, length, identification, 0x4000, 64,
+                         17, 0, socket.inet_aton(HERE), socket.inet_aton(THERE))
+    return header + options + udp + behind
+
+
+@pytest.fixture
+def unopened() -> RawIdentificationCheck:
+    """A check for port 4791 without its socket, which takes a privilege."""
+    check = RawIdentificationCheck.__new__(RawIdentificationCheck)
+    check._port = 4791
+    check._kept = collections.deque()
+    return check
+
+
+@pytest.mark.parametrize(("options", "behind"), [(b"", b""), (bytes(40), b""), (b"", bytes(6))])
+def test_a_datagram_is_what_lies_between_its_headers_and_its_end(
+    unopened: RawIdentificationCheck, options: bytes, behind: bytes
+) -> None:
+    seen = unopened._parse(packet_to(4791, b"payload", options=options, behind=behind))
+    assert seen is not None
+    assert (seen.payload, seen.source_port, seen.identification) == (b"payload", 0xC005, 5)
+
+
+def test_equal_payloads_from_two_ports_have_identifications_of_their_own(
+    unopened: RawIdentificationCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = [unopened._parse(packet_to(4791, b"same", port, port)) for port in (7, 8)]
+    monkeypatch.setattr(unopened, "next_datagram", lambda: seen.pop(0) if seen else None)
+    arrival = Arrival()
+    arrival.data[:4] = memoryview(b"same")
+    arrival.length = arrival.stride = 4
+    arrival.source, arrival.source_port = V4_MAPPED_PREFIX + socket.inet_aton(HERE), 8
+    assert unopened.identification_of(arrival) == 8
+
+
+def test_what_the_check_has_missed_is_not_checked() -> None:
+    link = CheckedLink.__new__(CheckedLink)
+    link._check = SimpleNamespace(identification_of=lambda arrival: None)
+    link._link = SimpleNamespace(counters=dict)
+    link.identifications_checked = link.identification_mismatches = link.identifications_missed = 0
+    link._compare(Arrival())
+    assert sorted(link.counters().values()) == [0, 0, 1]
+    assert link.identifications_missed == 1
+
+
+@needs_root
+def test_a_check_that_cannot_be_bound_leaves_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="assign"):
+        RawIdentificationCheck("192.0.2.1", 4791)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -86,3 +86,25 @@ def test_a_forked_child_writes_a_file_of_its_own(tmp_path, monkeypatch):
     assert own.stat().st_size
     for each in captures:
         each.close()
+
+
+def test_what_a_file_had_before_is_gone(tmp_path):
+    place = tmp_path / "packets.pcapng"
+    place.write_bytes(bytes(1000))
+    CaptureFile(place).close()
+    assert place.stat().st_size < 100
+
+
+def test_a_source_is_in_the_file_before_it_has_sent_anything(tmp_path):
+    capture = CaptureFile(tmp_path / "packets.pcapng")
+    before = capture.path.stat().st_size
+    capture.add_interface("one")
+    assert capture.path.stat().st_size > before
+    capture.close()
+
+
+def test_a_capture_that_has_ended_keeps_nothing_of_further_links(ended):
+    capture, _ = ended
+    for _ in range(3):
+        capture.add_interface("more")
+    assert not capture._pending
