@@ -133,10 +133,12 @@ def test_programs_are_told_when_an_adapter_has_gone(libibverbs, cm_client):
     assert program.returncode == 0, said
 
 
-def test_descriptors_say_that_an_adapter_has_gone(libibverbs, client):
+@pytest.mark.parametrize("watched", [False, True])
+def test_descriptors_say_that_an_adapter_has_gone(libibverbs, client, sanitized, watched):
     own = World(libibverbs, "*")
+    told = sanitized if watched else {}
     try:
-        with own.start(str(client), "orphaned", SOFTHCA_DEBUG="") as program:
+        with own.start(str(client), "orphaned", SOFTHCA_DEBUG="", **told) as program:
             assert program.stdout.read(1) == "."
             own.adapter.kill()
             said, _ = program.communicate(timeout=LIMIT_S)
@@ -151,10 +153,14 @@ def held(world):
     return resources(world.socket), len(os.listdir(f"/proc/{world.adapter.pid}/fd"))
 
 
-def test_who_has_no_descriptor_left_is_told_so_and_leaves_nothing_behind(libibverbs, client):
+@pytest.mark.parametrize("watched", [False, True])
+def test_who_has_no_descriptor_left_is_told_so_and_leaves_nothing_behind(
+    libibverbs, client, sanitized, watched
+):
     own = World(libibverbs, "*")
+    told = sanitized if watched else {}
     try:
-        with own.start(str(client), "scarce", stdin=subprocess.PIPE) as program:
+        with own.start(str(client), "scarce", stdin=subprocess.PIPE, **told) as program:
             try:
                 assert program.stdout.read(1) == "."
                 before = held(own)
