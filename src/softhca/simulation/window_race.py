@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from softhca.driver import services
 from softhca.driver.device import Completion, QpHandle
 from softhca.driver.errors import DriverError
+from softhca.queues.states import ERR
 from softhca.simulation.conditions import RETRIES, TIMEOUT
 from softhca.simulation.host import Host
 from softhca.simulation.kinds import FLUSHED, RC, REMOTE_ACCESS, RETRY_EXCEEDED, SUCCESS
@@ -82,13 +83,16 @@ class RacedRequest:
 
 @dataclass(eq=False)
 class RacedConnection:
-    """A connection: ``own`` is the owner's queue pair, ``theirs`` the peer's.  ``failed``: of the peer's."""
+    """A connection: ``own`` is the owner's queue pair, ``theirs`` the peer's.  ``failed``: of the peer's.
+    ``broken``: the owner has given up to send, for what it sent was lost.
+    """
 
     own: QpHandle
     theirs: QpHandle
     foreign: bool = False
     asks: dict[int, RacedRequest] = field(default_factory=dict)
     failed: bool = False
+    broken: bool = False
     destroyed: bool = False
 
 
@@ -191,7 +195,8 @@ class WindowRace:
 
         def bound(completion: Completion) -> None:
             if completion.status != SUCCESS:
-                self._fail("binds succeed", f"a bind ended with status {completion.status}")
+                if completion.status != FLUSHED or not talk.broken:
+                    self._fail("binds succeed", f"a bind ended with status {completion.status}")
                 grant.dead = self._bytes(grant)
                 return
             self._look_busy(grant.region)
@@ -207,7 +212,11 @@ class WindowRace:
         self._source[inbox] = bytes(length)
 
         def sent(completion: Completion) -> None:
-            if completion.status != SUCCESS or self._source[inbox].count(UNTOUCHED) != length:
+            if completion.status == RETRY_EXCEEDED and self._lossy:
+                # nobody uses this connection any more, and the peer's receive ends with it
+                talk.broken = talk.failed = True
+                self._later(lambda: talk.theirs.modify({"qp_state": ERR}))
+            elif completion.status != SUCCESS or self._source[inbox].count(UNTOUCHED) != length:
                 self._fail("success means delivered", f"a SEND of {length} bytes, status {completion.status}")
 
         talk.theirs.post_recv(
