@@ -154,6 +154,8 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "a negative length writes all but the end"), "verbs/suite/test_suite_pageable.py"),
     (m("burst-without-icrcs-stays-so", "wire/burst.py", "        self.closed = False\n        self.has_icrc = True\n\n\nclass Arrival", "        self.closed = False\n\n\nclass Arrival",
        "ICRCs that were made are made again"), "wire/test_wire_burst.py"),
+    (m("window-turn-is-overtaken", "transport/window.py", "return self.limit_bytes if self.turn is None or self.turn is flow else 0", "return self.limit_bytes",
+       "who loses much has a window for itself"), "transport/test_transport_charges.py"),
     (m("decisions-of-packet-0", "links/decisions.py", "if not 1 <= packet <= _HIGHEST_PACKET:", "if not 0 <= packet <= _HIGHEST_PACKET:",
        "a decision that nothing can meet is taken"), "links/test_links_faults.py"),
     (m("capture-source-waits-for-packets", "links/tap.py", "            number = self._writer.add_interface(LINK_TYPE_RAW_IP, name)\n            self._commit_or_end()", "            number = self._writer.add_interface(LINK_TYPE_RAW_IP, name)",

@@ -38,7 +38,7 @@ class Wire:
 
     def __init__(self, service=RC, posted=-1, **changes):
         values = {"name": "qp", "psn": FIRST_PSN, "peer_psn": FIRST_PSN, "mtu_bytes": 1024, "reads": 2}
-        terms = Terms(**(values | {"retries": 3} | changes))
+        self.terms = terms = Terms(**(values | {"retries": 3} | changes))
         self.report = Report()
         self.losses = {}
         self.oracle = WireOracle(self.report, self.losses)
@@ -48,6 +48,10 @@ class Wire:
         if posted >= 0:
             self.oracle.posted(TWO, posted)
         self.now = 1_000
+
+    def share(self):
+        """Another two queue pairs of the same adapters talk to each other."""
+        self.oracle.connect((1, 11), (2, 21), RC, self.terms)
 
     def request(self, opcode, number, rest=b"", payload=b"", arrives=True, ask=False, **wrong):
         code = opcode | {RC: 0, UC: 0x20, UD: 0x60}[self.service]

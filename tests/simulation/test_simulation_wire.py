@@ -323,6 +323,30 @@ def test_no_more_retries_than_asked_for():
     assert wire.rules == ["no more retries than asked for"]
 
 
+@pytest.mark.parametrize(
+    ("shared", "rules"),
+    [(False, ["no time-out before its time", "no more retries than asked for"]), (True, [])],
+)
+def test_what_a_time_out_asked_for_before_there_was_progress_is_no_retry(shared, rules):
+    """Where others share the window it may have to wait for room, until an answer comes."""
+    wire = Wire(retries=2)
+    if shared:
+        wire.share()
+    assert wire.oracle.sharers(ONE) == 1 + shared
+    wire.send(0)
+    wire.send(1, arrives=False)
+    wire.now += 2 * T_NS
+    wire.answer(0, msn=1)
+    wire.send(1, arrives=False)
+    for _ in range(2):
+        wire.now += 2 * T_NS
+        wire.send(1, arrives=False)
+    assert wire.rules == rules
+    wire.now += 2 * T_NS
+    wire.send(1, arrives=False)
+    assert wire.rules == [*rules, "no more retries than asked for"]
+
+
 @pytest.mark.parametrize(("times", "rules"), [(2, ["all retries are used"]), (3, [])])
 def test_who_gives_up_has_used_all_retries(times, rules):
     wire = Wire(retries=2)

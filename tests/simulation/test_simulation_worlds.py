@@ -45,7 +45,7 @@ GOLDEN = {
     "stream-under-loss": "ddc32d26004a23215b9ccf891ed25609",
     "datagram-sockets": "9be5566c79805dda5b89ea007814625e",
     "torn-writes": "6af8869cfc9c68eaebe2f2996d8be03f",
-    "xrc-chaos": "f3f250410caa7670824733d4f1a508be",
+    "xrc-chaos": "b372d2dd71d4de6fbc5a097cf6249aa1",
     "atomic-write-flush": "b244812e943b19e4dca9bdc016d65e10",
     "native-rd": "2ff44299523c07ebac470857a1530fdf",
 }
@@ -162,6 +162,19 @@ def test_a_connection_that_is_cut_for_ever_ends_in_errors_and_flushes():
     outcome, lines = lines_of("partition", 1, "partition=1>2@0ns..")
     assert not outcome.violations
     assert not [line for line in lines if line["event"] == "received" and line["adapter"] == 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "faults"),
+    [
+        ("rc-crowd", 930001, "loss=40%,seed=99"),
+        ("window-race", 930009, "loss=100%"),
+        ("window-race", 3, "loss=40%,seed=99"),
+    ],
+)
+def test_a_link_that_loses_nearly_all_breaks_nothing(name, seed, faults):
+    """Who shares a window gets its turn in time, and whoever gives up has cause."""
+    assert run_world(name, seed, faults).violations == ()
 
 
 def test_psns_pass_their_end():

@@ -88,14 +88,13 @@ def test_who_finds_no_place_in_others_burst_keeps_its_turn(pair):
     first, second, third = p.lefts
     window = first.qp.flow.window
     source, target = p.left.region(8 * PMTU), p.right.region(8 * PMTU)
-    for end in (second, third):
+    for end in p.lefts:
         end.post(wqe.RDMA_WRITE, [source.sge(0, PMTU)], remote=target)
+    p.burst.reset()
+    assert first.qp.flow.produce(p.burst, p.now) == 1
     window.turn = second.qp.flow
     third.qp.flow.waiting = True
     window.waiters.append(third.qp.flow)
-    first.post(wqe.RDMA_WRITE, [source.sge(0, PMTU)], remote=target)
-    p.burst.reset()
-    assert first.qp.flow.produce(p.burst, p.now) == 1
     p.burst.closed = True  # nothing fits behind it
     assert second.qp.flow.produce(p.burst, p.now) == 0
     assert window.turn is second.qp.flow
@@ -121,3 +120,21 @@ def test_who_sends_one_beyond_the_window_keeps_its_place_in_the_queue(silent, op
     send_all(p)
     assert len(p.decoded("ab")) == 1
     assert list(window.waiters) == flows
+
+
+def test_who_sends_again_waits_behind_those_who_have_waited(silent):
+    """What a time-out gives back is for the first waiter, also where nothing else is in flight: else one that
+    loses much has the window for itself until it is done."""
+    p, window = silent(FULL_BURST_BYTES + BURST_OVERHEAD_BYTES, qps=3, slice_bytes=64 * PMTU)
+    local, remote = p.left.region(48 * PMTU), p.right.region(48 * PMTU)
+    for end in p.lefts:
+        end.post(wqe.RDMA_READ, [local.sge()], remote=remote)
+        send_all(p)
+    flows = [end.qp.flow for end in p.lefts]
+    for _ in range(4):
+        assert window.sender is flows[0]
+        assert list(window.waiters) == flows[1:]
+        p.now = flows[0].qp.send_engine().retry.deadline_ns
+        flows[0].expire(p.now)
+        send_all(p)
+        flows.append(flows.pop(0))

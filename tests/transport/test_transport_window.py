@@ -74,6 +74,21 @@ def test_room_shrinks_with_charges_and_comes_back_with_credit():
     assert window.room(qp) == 4 * ONE
 
 
+def test_who_has_the_turn_goes_first_also_when_nothing_is_in_flight():
+    window, first, second = DestinationWindow(ONE, ONE), Waiter(), Waiter()
+    window.charge(ONE)
+    window.wait(second, 0)
+    window.give_up(ONE)
+    assert window.turn is second
+    assert window.room(first) == 0
+    assert not window.admits(first, 1)
+    assert window.room(second) == ONE
+    assert window.admits(second, 10 * ONE)
+    window.leave(second)
+    assert window.room(first) == ONE
+    assert window.admits(first, 10 * ONE)
+
+
 def test_anything_goes_when_nothing_is_in_flight():
     window, qp = DestinationWindow(ONE, ONE), Waiter()
     assert window.admits(qp, 10 * ONE)

@@ -182,6 +182,11 @@ class WireOracle:
         for requester in requesters:
             requester.sharers = len(requesters)
 
+    def sharers(self, one: Key) -> int:
+        """How many queue pairs talk to the adapter that ``one`` talks to, and share a window with it."""
+        end = self._ends.get(_number_of(one))
+        return end.requester.sharers if end is not None and end.requester is not None else 1
+
     def posted(self, one: Key, count: int) -> None:
         """A program posts so many receives to its queue pair's own queue."""
         end = self._ends.get(_number_of(one))

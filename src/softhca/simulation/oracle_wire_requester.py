@@ -432,6 +432,9 @@ class Requester:
         if self.cursor < end:
             self.cursor = end
             self._open.clear()
+        since_ns = max(self._last_ns, self._progress_ns)
+        if self.sharers > 1 and self.timeout_ns and now - since_ns >= self.timeout_ns * self._slow:
+            self._cause = True  # its timer may have run out: what goes again may wait for the others' room
         # what it went back for before there was progress, and has not sent yet, counts for nothing any more
         self._unseen = int(self._cause)
         self._tries = -self._unseen

@@ -167,8 +167,10 @@ class ProgramPlanner:
         return program
 
     def _had_cause(self, program: Endpoint) -> bool:
-        """Whether so many packets of a connection vanished lately that its requester may give up."""
-        since_ns, losses = self._world.now - GIVE_UP_NS, self._world.losses
+        """Whether so many packets of a connection vanished lately that its requester may give up.  Each of
+        its retries may have to wait for those who share its window."""
+        sharers, losses = self._world.wire.sharers(program.address), self._world.losses
+        since_ns = self._world.now - GIVE_UP_NS * sharers
         ends = (program.address, program.peer.address)
         lost = [time_ns for end in ends for time_ns in losses.get(end, ()) if time_ns >= since_ns]
         return len(lost) > RETRIES

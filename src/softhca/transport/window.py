@@ -25,8 +25,9 @@ Theory of operation
   own buffer (RDMA READ) keep to ``maximum_bytes`` (`near_available`).
 * *Waiters.*  A flow that finds no room waits in a FIFO.  An acknowledgement gives the turn to the first
   waiter; when that one has had its turn it passes it on (`pass_on`), so an acknowledgement costs O(1) however
-  many wait.
-* *No deadlock.*  When nothing is in flight anything is admitted.
+  many wait.  Nobody goes before who has the turn, also when a time-out has given back all that was in flight:
+  else one that loses much would send again at once, and have the window for itself until it is done.
+* *No deadlock.*  When nothing is in flight and nobody has the turn anything is admitted.
 * *Stalls.*  What a queue pair has sent to a peer that is gone is never answered, and stays charged until the
   queue pair's own time-out, which may be hours away.  So while some wait for room one flow, the ``watcher``,
   checks every ``stall_ns`` whether anything has come back.  If not, what is in flight no longer counts
@@ -152,10 +153,10 @@ class DestinationWindow:
         return max(self.minimum_bytes, min(self.limit_bytes, self.maximum_bytes))
 
     def room(self, flow: Flow) -> int:
-        """Bytes that ``flow`` may charge now: the whole limit when nothing is in flight, 0 out of
-        its turn."""
+        """Bytes that ``flow`` may charge now: the whole limit when nothing is in flight, 0 where another one
+        has the turn."""
         if self.in_flight_bytes == 0:
-            return self.limit_bytes
+            return self.limit_bytes if self.turn is None or self.turn is flow else 0
         if self.in_flight_bytes >= self.limit_bytes:
             return 0
         if self.waiters and self.turn is not flow:
@@ -164,8 +165,10 @@ class DestinationWindow:
 
     def admits(self, flow: Flow, cost_bytes: int) -> bool:
         """True when ``flow`` may charge ``cost_bytes`` that come back now; anything goes when nothing
-        is in flight."""
-        return self.in_flight_bytes == 0 or cost_bytes <= self.near_available(flow)
+        is in flight, but for what goes before who has the turn."""
+        if self.in_flight_bytes == 0:
+            return self.room(flow) != 0
+        return cost_bytes <= self.near_available(flow)
 
     def charge(self, cost_bytes: int) -> None:
         """Count ``cost_bytes`` as in flight."""
