@@ -130,6 +130,23 @@ def test_guids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert manager.administration.aliases.of(one.guid) == [1, 2]
 
 
+def test_what_is_refused_for_want_of_room_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, manager, (one, two, *_) = bring_up()
+    known = manager.administration.aliases
+    monkeypatch.setattr(aliases, "MOST_ALIASES", 4)
+    assert change(one, place(1, 2), at1=1, at2=2) == [one.guid, 1, 2, 0, 0, 0, 0, 0]
+    assert change(two, place(1), at1=3) == [two.guid, 3, 0, 0, 0, 0, 0, 0]
+    # another one at place 1, one of the manager's at 3, and one too many
+    assert change(one, place(1, 3, 4), at1=5, at4=6) == a.STATUS_NO_RESOURCES
+    assert (known.of(one.guid), known.of(two.guid)) == ([1, 2], [3])
+    assert [known.owner(each) for each in (1, 2, 3)] == [one.guid, one.guid, two.guid]
+    assert [known.owner(each) for each in (5, 6, aliases.ASSIGNED | 1)] == [None] * 3
+    assert one.endpoint.port.guids[0] == table(at1=1, at2=2)
+    assert change(one, place(3)) == [one.guid, 1, 2, aliases.ASSIGNED | 1, 0, 0, 0, 0]
+    assert change(one, place(2), at2=6) == [one.guid, 1, 6, aliases.ASSIGNED | 1, 0, 0, 0, 0]  # in its place
+    assert change(one, place(4), at4=7) == a.STATUS_NO_RESOURCES
+
+
 def test_an_alias_is_a_gid_of_its_port_as_long_as_it_has_it() -> None:
     _, _, (one, two, *_) = bring_up()
     alias = PREFIX + (0xAB).to_bytes(8, "big")

@@ -78,8 +78,10 @@ class Aliases:
 
     def put(self, wanted: t.GuidInfoRecord, mask: int, port: KnownPort, inventory: Inventory) -> None:
         """Give a port the GUIDs that the mask names; one that somebody has already is not given.
-        RefusedError."""
-        table = self._tables.setdefault(port.guid, {})
+        RefusedError: there would be too many, and all is as it was."""
+        table = dict(self._tables.get(port.guid, {}))
+        unused, self._tables[port.guid] = self._next, table
+        before = dict(table)
         for place, asked in _named(wanted, mask, PORT.get(port.info, "guid_cap")):
             guid = asked or self._unused(inventory)
             if table.get(place) == guid:
@@ -87,11 +89,20 @@ class Aliases:
             if guid in self._owners or guid in inventory.by_guid:
                 self._drop(table, place)
                 continue
-            if len(self._owners) >= MOST_ALIASES:
+            if len(self._owners) - (place in table) >= MOST_ALIASES:
+                self._restore(port.guid, before, unused)
                 raise RefusedError(STATUS_NO_RESOURCES)
             self._drop(table, place)
             table[place] = guid
             self._owners[guid] = port.guid
+
+    def _restore(self, guid: int, before: dict[int, int], unused: int) -> None:
+        """A port has what it had before."""
+        for alias in self._tables[guid].values():
+            del self._owners[alias]
+        self._tables[guid] = before
+        self._owners.update((alias, guid) for alias in before.values())
+        self._next = unused
 
     def remove(self, wanted: t.GuidInfoRecord, mask: int, port: KnownPort) -> None:
         """Take the GUIDs at the places that the mask names from a port."""
