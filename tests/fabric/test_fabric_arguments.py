@@ -20,7 +20,7 @@ from softhca.fabric.picture import draw
 from softhca.fabric.routing import route
 from softhca.fabric.switching.congestion import linear_table
 from softhca.fabric.switching.fabric import SwitchedFabric
-from softhca.fabric.switching.packet import Packet
+from softhca.fabric.switching.packet import MOST_BYTES, Packet
 from softhca.fabric.topology import End, Link, Topology
 from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
 from softhca.fabric.topology_yaml import read_yaml, write_yaml
@@ -92,6 +92,11 @@ WRONG_KINDS: dict[str, Call] = {
     "forwarding": lambda: SwitchedFabric(TREE, None, print),  # type: ignore[arg-type]
     "settings": lambda: SwitchedFabric(TREE, {}, print, settings=5),  # type: ignore[arg-type]
     "packet": lambda: switched().send(0, None),  # type: ignore[arg-type]
+    "SLID": lambda: Packet(1.5, 2, 64),  # type: ignore[arg-type]
+    "DLID": lambda: Packet(1, None, 64),  # type: ignore[arg-type]
+    "length": lambda: Packet(1, 2, "64"),  # type: ignore[arg-type]
+    "level": lambda: Packet(1, 2, 64, sl=NAN),  # type: ignore[arg-type]
+    "message": lambda: Packet(1, 2, 64, message=b"1"),  # type: ignore[arg-type]
     "duration": lambda: Traffic(duration_ps=float("inf")),  # type: ignore[arg-type]
     "load": lambda: Traffic(load="half"),  # type: ignore[arg-type]
 }
@@ -116,6 +121,20 @@ WRONG_NUMBERS: dict[str, Call] = {
     "sender": lambda: switched().send(4, Packet(1, 2, 64)),
     "switched link": lambda: switched().fail(-1),
     "entries": lambda: linear_table(HUGE),
+    "negative SLID": lambda: Packet(-1, 2, 64),
+    "SLID": lambda: Packet(1 << 16, 2, 64),
+    "negative DLID": lambda: Packet(1, -1, 64),
+    "DLID": lambda: Packet(1, 1 << 16, 64),
+    "no length": lambda: Packet(1, 2, 0),
+    "length": lambda: Packet(1, 2, MOST_BYTES + 1),
+    "negative level": lambda: Packet(1, 2, 64, sl=-1),
+    "level": lambda: Packet(1, 2, 64, sl=16),
+    "negative lane": lambda: Packet(1, 2, 64, vl=-1),
+    "lane": lambda: Packet(1, 2, 64, vl=16),
+    "negative P_Key": lambda: Packet(1, 2, 64, pkey=-1),
+    "P_Key": lambda: Packet(1, 2, 64, pkey=1 << 16),
+    "negative message": lambda: Packet(1, 2, 64, message=-1),
+    "message": lambda: Packet(1, 2, 64, message=HUGE),
 }
 
 
@@ -137,3 +156,12 @@ def test_what_counts_as_a_whole_number_is_taken() -> None:
     check_kind(5, (int, str), "number or text")
     with pytest.raises(TypeError, match=r"^float is no number or text$"):
         check_kind(5.0, (int, str), "number or text")
+
+
+def test_the_least_and_the_greatest_numbers_of_a_packet_are_taken() -> None:
+    least = Packet(0, 0, 1, sl=0, vl=0, pkey=0, message=0)
+    most = Packet(0xFFFF, 0xFFFF, MOST_BYTES, sl=15, vl=15, pkey=0xFFFF, message=(1 << 64) - 1)
+    for packet, lid, length, lane in ((least, 0, 1, 0), (most, 0xFFFF, MOST_BYTES, 15)):
+        copy = packet.copy()
+        assert (copy.slid, copy.dlid, copy.length_bytes, copy.sl, copy.vl) == (lid, lid, length, lane, lane)
+    assert Packet(GRAPH.switches[0], 1, 64).slid == 4  # one of numpy's

@@ -6,18 +6,34 @@ from typing import Any
 
 import cython
 
+from softhca.machine.arguments import whole
+
 MANAGEMENT_VL = 15
 """Subnet management packets: no credits, before all others (IBTA vol. 1, 7.6.4)."""
 DATA_VLS = 15
 BLOCK_BYTES = 64
 """What one credit stands for (IBTA vol. 1, 7.9.4)."""
+MOST_BYTES = 2048 * BLOCK_BYTES
+"""No more credits than these are ever out (IBTA vol. 1, 7.9.4), so that a longer packet could not leave."""
 _BLOCK = cython.declare(cython.int, BLOCK_BYTES)
 _FEW = cython.declare(cython.int, 32)  # so many places of packets that have left are not given back
+_FIELDS = (
+    ("a packet's SLID", 0, 0xFFFF), ("a packet's DLID", 0, 0xFFFF), ("a packet's length", 1, MOST_BYTES),
+    ("a service level", 0, 15), ("a virtual lane", 0, 15), ("a P_Key", 0, 0xFFFF),
+    ("a message's number", 0, (1 << 64) - 1),
+)  # fmt: skip
 
 
 def blocks_of(length_bytes: int) -> int:
     """Credits that a packet of ``length_bytes`` takes."""
     return (length_bytes + _BLOCK - 1) // _BLOCK
+
+
+def _check(*numbers: int) -> None:
+    """TypeError, ValueError: what `_FIELDS` names is no such number."""
+    for number, (what, least, most) in zip(numbers, _FIELDS, strict=True):
+        if type(number) is not int or not least <= number <= most:
+            whole(number, what, least, most)
 
 
 class FlowControl:
@@ -54,6 +70,8 @@ class Packet:
     ``vl``, ``fecn`` (it met congestion), when it may leave (``ready_ps``), whose buffer it is in (``held``),
     how many ``hops`` it has behind it, on a link when its tail is over (``tail_ps``) and how often the link's
     near end had come up (``epoch``).
+
+    TypeError, ValueError: what is no number, or cannot be in a packet.
     """
 
     __slots__ = (
@@ -76,6 +94,7 @@ class Packet:
         becn: bool = False,
         content: object = None,
     ) -> None:
+        _check(slid, dlid, length_bytes, sl, vl, pkey, message)
         self.slid = slid
         self.dlid = dlid
         self.length_bytes = length_bytes
