@@ -156,6 +156,7 @@ def native(wrong: Wrong) -> None:
         {"sl": 15}, {"src_path_bits": 128}, {"dlid": 0}, {"dlid": 0xC001}, {"is_global": 1}, {"sl": 16},
     ):  # fmt: skip
         wrong.command(end, control.CREATE_AH, **{**vector, **changes})
+    wrong.command(end, control.CREATE_WQ)
     raw, other = end.qp(RAW), end.qp(RAW)
     wrong.call(end.device.attach_raw, raw.number, 0x40000)
     end.device.attach_raw(raw.number, 0x88B5)

@@ -88,11 +88,11 @@ class Walk:
             text = error.message.removeprefix(name + ": ")
             self.found.append(Refusal(name, field, value, error.errno, text))
 
-    def free(self, kind: Kind, command: int) -> None:
-        """Destroy what wrong commands have made that were right."""
+    def free(self, kind: Kind, command: int, first: int = 0) -> None:
+        """Destroy what wrong commands have made that were right, from the number ``first`` on."""
         resources = self.end.node.adapter.resources
         for each in resources.owned(self.end.node.adapter.hosts[1].number):
-            if each.kind is kind:
+            if each.kind is kind and each.number >= first:
                 self.session.call(command, **{NAMES[kind]: each.number})
 
     def step(self, command: int, last: bool = False, **fields: Any) -> Any:
@@ -162,6 +162,7 @@ def queues(walk: Walk) -> None:
     walk.step(control.DESTROY_FLOW, last=True, flow=flow)
     walk.free(Kind.FLOW, control.DESTROY_FLOW)
     walk.wrong(control.DETACH_RAW, {"qp_num": ud, "service": 0x1234})
+    scaling(walk, pd, cq)
     ah = walk.step(control.CREATE_AH, pd=pd, **PATH)["ah"]
     walk.wrong(control.DEALLOC_PD, {"pd": pd})
     walk.step(control.DESTROY_AH, last=True, ah=ah)
@@ -173,6 +174,29 @@ def queues(walk: Walk) -> None:
     walk.free(Kind.SRQ, control.DESTROY_SRQ)
     walk.step(control.CLOSE_XRCD, last=True, xrcd=xrcd)
     walk.step(control.DESTROY_CQ, last=True, cq=cq)
+
+
+def scaling(walk: Walk, pd: int, cq: int) -> None:
+    """Work queues, a table of them, a queue pair that receives by it."""
+    made = {"pd": pd, "cq": cq, "max_wr": 4, "max_sge": 2}
+    wq, other = (
+        walk.step(control.CREATE_WQ, **made, **walk.ring(4, receive_bytes(2)))["wq_num"] for _ in range(2)
+    )
+    ready = {"wq_num": wq, "attr_mask": control.WQ_STATE, "wq_state": control.WQS_RDY}
+    walk.wrong(control.MODIFY_WQ, {**ready, "attr_mask": 3, "curr_wq_state": control.WQS_ERR})
+    walk.step(control.MODIFY_WQ, **ready)
+    table = walk.step(control.CREATE_RWQ_IND_TABLE, log_ind_tbl_size=1, wqs=[(wq, 1), (other, 1)])
+    asked = {"pd": pd, "rx_hash_function": 1, "rx_hash_fields_mask": 3, "rx_hash_key": bytes(40), **table}
+    qp = walk.step(control.CREATE_RSS_QP, **asked)["qp_num"]
+    walk.attempt("CREATE_RSS_QP", control.CREATE_RSS_QP, "", 0, {**asked, "rx_hash_fields_mask": 0})
+    walk.wrong(control.DESTROY_WQ, {"wq_num": wq})
+    walk.attempt("DESTROY_WQ", control.DESTROY_WQ, "", 0, {"wq_num": wq})
+    walk.attempt("DESTROY_RWQ_IND_TABLE", control.DESTROY_RWQ_IND_TABLE, "", 0, table)
+    walk.free(Kind.QP, control.DESTROY_QP, qp)
+    walk.step(control.DESTROY_RWQ_IND_TABLE, last=True, **table)
+    walk.free(Kind.RWQ_IND_TABLE, control.DESTROY_RWQ_IND_TABLE)
+    walk.step(control.DESTROY_WQ, last=True, wq_num=wq)
+    walk.free(Kind.WQ, control.DESTROY_WQ)
 
 
 def memory(walk: Walk) -> None:

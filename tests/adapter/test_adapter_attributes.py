@@ -31,6 +31,12 @@ LIMITS = (
 )  # fmt: skip
 
 
+SCALING = {
+    "max_wq_type_rq": 16_384, "max_rwq_indirection_tables": 4096, "max_rwq_indirection_table_size": 2048,
+    "rss_qpts": 1 << 8, "rx_hash_fields_mask": 255, "rx_hash_function": 1,
+}  # fmt: skip
+
+
 def native_config(**others):
     return AdapterConfig(gids=(native_gid(5),), framing=NATIVE, lid=4, **others)
 
@@ -74,7 +80,16 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         "qp_rate_limit_min": 8,
         "qp_rate_limit_max": 100_000_000,
         "qp_rate_limit_qpts": sum(1 << kind for kind in (2, 3, 4, 8, 9)),  # all but RD
+        **({} if native else SCALING),
     }
+
+
+@pytest.mark.parametrize("others", [
+    {"profile": Profile.of("tca")}, {"ethernet_frames": False},
+    {"further_ports": (PortConfig(gids=(native_gid(7),), framing=NATIVE, lid=9),)},
+])  # fmt: skip
+def test_without_ethernet_frames_there_is_no_receive_side_scaling(others):
+    assert not SCALING.keys() & device_attributes(AdapterConfig(gids=(gid(1),), **others)).keys()
 
 
 @pytest.mark.parametrize(("profile", "rc", "uc", "ud", "xrc"), [

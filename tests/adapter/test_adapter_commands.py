@@ -431,6 +431,8 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
     assert {kind: adapter.resources.count(kind) for kind in Kind} == {
         Kind.FLOW: 0,
         Kind.QP: 1,
+        Kind.RWQ_IND_TABLE: 0,
+        Kind.WQ: 0,
         Kind.AH: 0,
         Kind.SRQ: 0,
         Kind.XRCD: 0,

@@ -36,7 +36,8 @@ HERE, THERE = gid(1), gid(2)
 # a reply's field → the fields that name the same thing
 NAMED = {
     "pd": ("pd",), "cq": ("send_cq", "recv_cq", "cq"), "qp_num": ("qp_num", "dest_qp_num"), "srq": ("srq",),
-    "lkey": ("lkey",), "ah": ("ah",), "agent": ("agent",),
+    "lkey": ("lkey",), "ah": ("ah",), "agent": ("agent",), "wq_num": ("wq_num",),
+    "rwq_ind_tbl": ("rwq_ind_tbl",),
 }  # fmt: skip
 FIELD_KIND = {field: kind for kind, fields in NAMED.items() for field in fields}
 USUAL = {
@@ -46,6 +47,8 @@ USUAL = {
     "max_inline_data": (32,), "va": (0x10000,), "length": (4096, 8192, 100), "ah_is_global": (1,),
     "is_global": (1,), "timeout": (1,), "retry_cnt": (1,), "flags": (0, 1, 2, 4, 7), "scope": (0, 1),
     "mgmt_class": (0x32, 4), "class_version": (1,), "methods_low": (0, 2, 8), "qpn": (1,),
+    "wq_state": (1, 2, 0), "log_ind_tbl_size": (0, 1), "rx_hash_function": (1,),
+    "rx_hash_fields_mask": (0, 255),
     "timeout_ms": (1, 0, 5), "retries": (0, 3), "attr_mask": (0x39, 0x129181, 0x121181, 1, 0x13E01, 2),
 }  # fmt: skip
 
@@ -59,6 +62,7 @@ class Place:
             "max_mr": 8,
             "max_cq": 8,
             "max_qp": 8,
+            "max_wq": 8,
             "max_srq": 8,
             "max_ah": 8,
             "max_qp_wr": 64,
@@ -207,7 +211,11 @@ def values_of(place: Place, choices: Choices, number: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, kind in control.COMMANDS[number][1]:
         how = choices.byte()
-        if kind == "runs":
+        if name == "wqs" and place.known["wq_num"]:
+            values[name] = [(place.known["wq_num"][how % len(place.known["wq_num"])], how >> 6)]
+        elif name == "rx_hash_key":
+            values[name] = bytes(40 if how < 0xF0 else how & 15)
+        elif kind == "runs":
             values[name] = (
                 run(place, how, 1 + (how >> 5)) if how < 0xF0 else [(choices.number(4), choices.number(4))]
             )

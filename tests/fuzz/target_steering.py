@@ -13,8 +13,11 @@ from typing import Any
 
 from fuzz_choices import Choices
 
+from softhca.adapter.scaling import Scaling
 from softhca.adapter.steering import MOST_MASKS, Rule, Steering
 from softhca.queues.control_fields import FLOW_ALL_DEFAULT, FLOW_MC_DEFAULT, FLOW_NORMAL, FLOW_SNIFFER
+from softhca.wire.ethernet import IPV4 as IPV4_SAID
+from softhca.wire.ethernet import IPV6 as IPV6_SAID
 from softhca.wire.ethernet import KEY_BYTES, frame_key
 from softhca.wire.vxlan import FrameView
 
@@ -25,7 +28,22 @@ MACS = (bytes(6), bytes([2, 0, 0, 0, 0, 1]), bytes([1, 0, 0x5E, 0, 0, 1]), b"\xf
 TYPES = (b"\x08\x00", b"\x86\xdd", b"\x81\x00\x00\x05\x08\x00", b"\x81\x00\x00\x05\x86\xdd", b"\x88\xcc")
 IPV4 = bytes.fromhex("45000020 00000000 40110000 0a000001 0a000002 12b512b6 000c0000")
 IPV6 = bytes.fromhex("60012345 00081140") + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\x12\xb5\x12\xb6"
+HASH_KEY = bytes(7 * n % 251 for n in range(40))
 STEPS = 200
+
+
+def hash_of(key: bytes, fields: int) -> int:
+    """The Toeplitz hash of those fields of the frame with a key, by its definition."""
+    version, protocol = {IPV4_SAID: 0, IPV6_SAID: 2}.get(key[16], 8), {6: 4, 17: 6}.get(key[60], 8)
+    size = 4 if version == 0 else 16
+    parts = (key[24 : 24 + size], key[40 : 40 + size], key[56:58], key[58:60])
+    bits = (1 << version, 2 << version, 1 << protocol, 2 << protocol)
+    data = b"".join(part for part, bit in zip(parts, bits, strict=True) if fields & bit & 0xFF)
+    places = (8 * i + bit for i, byte in enumerate(data) for bit in range(8) if byte & 0x80 >> bit)
+    whole, result = int.from_bytes(HASH_KEY, "big"), 0
+    for place in places:
+        result ^= whole >> (8 * len(HASH_KEY) - 32 - place) & 0xFFFFFFFF
+    return result
 
 
 class World:
@@ -97,6 +115,8 @@ class World:
         assert self.steering.receivers(key) == received
         assert len(set(received)) == len(received)
         assert set(received) == self.expected(key)
+        fields = key[3] ^ key[-1] or 0xFF
+        assert Scaling((), fields, HASH_KEY).hash(key) == hash_of(key, fields)
 
     def expected(self, key: bytes) -> set[Any]:
         """Who receives a frame with this key, by a look at every rule."""

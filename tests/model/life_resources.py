@@ -128,6 +128,8 @@ class ResourceRules(RuleBasedStateMachine):
                 "EEC": 0,
                 "RDD": 0,
                 "FLOW": 0,
+                "RWQ_IND_TABLE": 0,
+                "WQ": 0,
             }
 
     # completions

@@ -13,6 +13,9 @@ KEY = "wire/ethernet.py"
 SENDING = "transport/frames.py"
 BY_FRAMES = "adapter/test_adapter_frames.py"
 BY_WIRE = "wire/test_wire_frames.py"
+SCALING = "adapter/scaling.py"
+WORK_QUEUES = "adapter/work_queue_commands.py"
+BY_SCALING = "adapter/test_adapter_scaling.py"
 
 FRAMES: tuple[tuple[Mutant, str], ...] = (
     (m("frames-stations-without-end", SEGMENT, "            del self._stations[next(iter(self._stations))]\n", "            pass\n",
@@ -35,4 +38,26 @@ FRAMES: tuple[tuple[Mutant, str], ...] = (
        "data of a later fragment is taken for ports"), BY_WIRE),
     (m("frames-other-segments", "wire/vxlan.py", "        if not data[offset] & _FLAG_VNI or found != vni:\n", "        if not data[offset] & _FLAG_VNI:\n",
        "frames of other segments are received"), BY_WIRE),
+    (m("scaling-key-slides-too-far", SCALING, "following >> (7 - bit) & 1", "following >> bit & 1",
+       "frames are spread by another hash than the verbs'"), BY_SCALING),
+    (m("scaling-ports-of-the-other-protocol", SCALING, "_SRC_PORT, 2, fields & _SRC_UDP", "_SRC_PORT, 2, fields & _SRC_TCP",
+       "datagrams are hashed by what is meant for connections"), BY_SCALING),
+    (m("scaling-by-the-high-bits", SCALING, "self.hash(frame) & (n - 1)", "(self.hash(frame) >> 8) & (n - 1)",
+       "a frame comes to another queue than programs expect by its hash"), BY_SCALING),
+    (m("scaling-to-queues-in-any-state", "adapter/frame_path.py", "            if not receives(queue_pair):\n                reason", "            if queue_pair.domain is not None:\n                reason",
+       "a frame for a queue in RESET is not told among those dropped for a state"), BY_SCALING),
+    (m("scaling-in-error", "adapter/frame_path.py", "queue_pair.domain is not None and queue_pair.state != _ERR", "queue_pair.domain is not None",
+       "a queue pair with a table receives in the error state"), BY_SCALING),
+    (m("scaling-table-longer-than-its-size", WORK_QUEUES, "    if sum(count for _, count in runs) != entries:\n", "    if sum(count for _, count in runs) < entries:\n",
+       "a table has entries that its size does not say"), BY_SCALING),
+    (m("scaling-table-lets-queues-go", WORK_QUEUES, "host.number, queues, uses, cost_bytes)", "host.number, queues, (), cost_bytes)",
+       "a queue is destroyed under the table that leads to it"), BY_SCALING),
+    (m("scaling-queue-pair-lets-its-table-go", WORK_QUEUES, "enter(adapter, host, queue_pair, (domain, table))", "enter(adapter, host, queue_pair, (domain,))",
+       "a table is destroyed under the queue pair that receives by it"), BY_SCALING),
+    (m("scaling-wrong-current-state", WORK_QUEUES, "and fields[\"curr_wq_state\"] != state:", "and False:",
+       "a program that is wrong about a queue's state is not told"), BY_SCALING),
+    (m("scaling-numbers-of-queue-pairs", "adapter/resources.py", "        if kind in (Kind.QP, Kind.WQ):\n", "        if False:\n",
+       "a work queue and a queue pair have one number, and a completion names both"), BY_SCALING),
+    (m("scaling-short-key", WORK_QUEUES, "    if len(key) != TOEPLITZ_KEY_BYTES:\n", "    if len(key) > TOEPLITZ_KEY_BYTES:\n",
+       "bytes behind a key that is too short are read"), BY_SCALING),
 )  # fmt: skip

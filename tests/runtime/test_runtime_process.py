@@ -43,7 +43,9 @@ ERR = 6
 HELD = ("QP", "AH", "SRQ", "CQ", "MW", "FAST_MR", "MR", "ARENA", "PD")
 """What ``application_program.py`` makes one of at least."""
 
-NOTHING = dict.fromkeys((*HELD, "DM", "AGENT", "XRCD", "CM", "EEC", "RDD", "FLOW"), 0)
+NOTHING = dict.fromkeys(
+    (*HELD, "DM", "AGENT", "XRCD", "CM", "EEC", "RDD", "FLOW", "RWQ_IND_TABLE", "WQ"), 0
+)
 
 
 @pytest.fixture

@@ -7,7 +7,12 @@ from typing import Any
 from softhca.adapter.config import NATIVE, TYPE_2A, AdapterConfig
 from softhca.adapter.port import PORT_DOWN, Port
 from softhca.adapter.profile import ATOMIC_OPTION, READ_OPTION, WRITE_OPTION, Profile
-from softhca.queues.control_fields import QPT_RAW_PACKET
+from softhca.queues.control_fields import (
+    MAX_RWQ_IND_TABLE_ENTRIES,
+    QPT_RAW_PACKET,
+    RX_HASH_FIELDS,
+    RX_HASH_TOEPLITZ,
+)
 from softhca.transport.pacing import LEAST_RATE_KBPS, MOST_RATE_KBPS
 from softhca.transport.replay import resources_for
 from softhca.transport.services import SERVICES
@@ -146,6 +151,7 @@ def device_attributes(config: AdapterConfig) -> dict[str, Any]:
         "local_ca_ack_delay": 15,
         "phys_port_cnt": len(config.ports),
         **pacing_attributes(config),
+        **scaling_attributes(config),
     }
 
 
@@ -161,6 +167,20 @@ def pacing_attributes(config: AdapterConfig) -> dict[str, int]:
         "qp_rate_limit_min": LEAST_RATE_KBPS,
         "qp_rate_limit_max": MOST_RATE_KBPS,
         "qp_rate_limit_qpts": sum(1 << kind for kind in kinds),
+    }
+
+
+def scaling_attributes(config: AdapterConfig) -> dict[str, int]:
+    """``ibv_rss_caps`` and ``max_wq_type_rq``, by names of `control_fields`: 0 where there are no frames."""
+    if not _has_frames(config) or any(port.framing == NATIVE for port in config.ports):
+        return {}
+    return {
+        "max_wq_type_rq": config.max_wq,
+        "max_rwq_indirection_tables": config.max_rwq_ind_table,
+        "max_rwq_indirection_table_size": MAX_RWQ_IND_TABLE_ENTRIES,
+        "rss_qpts": 1 << QPT_RAW_PACKET,
+        "rx_hash_fields_mask": RX_HASH_FIELDS,
+        "rx_hash_function": RX_HASH_TOEPLITZ,
     }
 
 

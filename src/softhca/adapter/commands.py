@@ -24,6 +24,7 @@ from softhca.adapter import (
     paged_commands,
     queue_pair_commands,
     steering_commands,
+    work_queue_commands,
     xrc_domains,
 )
 from softhca.adapter.hosts import COMMANDS_A_TURN, ChannelHook
@@ -121,7 +122,8 @@ def _query_pkey(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappi
 
 def _query_counters(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping[str, Any]:
     if fields["scope"] == control.COUNTERS_QP:
-        resource = adapter.resources.find(Kind.QP, fields["element"], host.number, "element")
+        kind = Kind.QP if adapter.resources.get(Kind.WQ, fields["element"]) is None else Kind.WQ
+        resource = adapter.resources.find(kind, fields["element"], host.number, "element")
         figures = resource.element.counters.as_dict()
         if resource.element.executor is not None:
             figures.update(resource.element.executor.figures())
@@ -486,6 +488,9 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
     if resource.kind is Kind.QP:
         queue_pair_commands.destroy(adapter, host, resource)
         return
+    if resource.kind is Kind.WQ:
+        work_queue_commands.destroy(adapter, host, resource)
+        return
     if resource.kind is Kind.EEC:
         ee_commands.destroy(adapter, resource)
         return
@@ -592,6 +597,12 @@ HANDLERS: Mapping[int, Handler] = {
     control.ATTACH_RAW: _attach_raw,
     control.CREATE_FLOW: steering_commands.create_flow,
     control.DESTROY_FLOW: steering_commands.destroy_flow,
+    control.CREATE_WQ: work_queue_commands.create_wq,
+    control.MODIFY_WQ: work_queue_commands.modify_wq,
+    control.DESTROY_WQ: work_queue_commands.destroy_wq,
+    control.CREATE_RWQ_IND_TABLE: work_queue_commands.create_rwq_ind_table,
+    control.DESTROY_RWQ_IND_TABLE: work_queue_commands.destroy_rwq_ind_table,
+    control.CREATE_RSS_QP: work_queue_commands.create_rss_qp,
     control.DETACH_RAW: _detach_raw,
     control.ALLOC_MW: key_commands.alloc_mw,
     control.DEALLOC_MW: key_commands.dealloc_mw,

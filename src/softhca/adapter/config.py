@@ -192,6 +192,8 @@ class AdapterConfig:
     max_xrcd: int = 4096
     max_dm: int = 256
     max_flow: int = 4096
+    max_wq: int = 16_384
+    max_rwq_ind_table: int = 4096
     max_rdd: int = 4096
     max_ee: int = 16_384
     ee_error_cache: int = 4096
@@ -279,7 +281,8 @@ def _check_framing(port: AdapterConfig | PortConfig) -> None:
 _CEILINGS = {
     "max_host_bytes": 1 << 40,
     "max_mr_size_bytes": 1 << 44,
-    "max_qp": (1 << 24) - 3,
+    "max_qp": (1 << 23) - 2,
+    "max_wq": (1 << 23) - 2,
     "max_pd": (1 << 24) - 1,
     "max_qp_rd_atom": 255,
     "max_sge": 1024,

@@ -33,7 +33,7 @@ from softhca.adapter.xrc_domains import XrcDomains
 from softhca.machine.primitives import copy
 from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
-from softhca.queues.control_fields import EVENT_CQ_ERR, EVENT_PATH_MIG
+from softhca.queues.control_fields import EVENT_CQ_ERR, EVENT_PATH_MIG, EVENT_QP_FATAL, EVENT_WQ_FATAL
 from softhca.transport.congestion import CongestionControl, Dcqcn
 from softhca.transport.connection import Connection
 from softhca.transport.counters import TransportCounters
@@ -425,6 +425,8 @@ class Adapter(Environment):
     def event(self, kind: int, number: int) -> None:
         """Tell the host that owns the element (`Environment.event`)."""
         resource = self.resources.get(Kind.CQ if kind == EVENT_CQ_ERR else Kind.QP, number)
+        if resource is None and kind == EVENT_QP_FATAL:
+            kind, resource = EVENT_WQ_FATAL, self.resources.get(Kind.WQ, number)
         if resource is not None:
             if kind == EVENT_PATH_MIG:
                 path_taken(self, resource.element)

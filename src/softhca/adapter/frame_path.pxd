@@ -1,5 +1,6 @@
 from softhca.adapter.admission cimport receives
 from softhca.adapter.port cimport Port
+from softhca.adapter.scaling cimport Scaling
 from softhca.transport.context cimport QueuePair
 from softhca.wire.burst cimport Arrival
 from softhca.wire.ethernet cimport frame_key

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.adapter.admission import receives
+from softhca.adapter.scaling import Scaling
 from softhca.transport.context import QueuePair
+from softhca.transport.states import ERR
 from softhca.wire.drops import DROP_FRAME, DROP_NO_RULE, DROP_STATE
 from softhca.wire.ethernet import frame_key
 from softhca.wire.vxlan import FrameView
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _FRAME = cython.declare(cython.int, DROP_FRAME)
 _NO_RULE = cython.declare(cython.int, DROP_NO_RULE)
 _STATE = cython.declare(cython.int, DROP_STATE)
+_ERR = cython.declare(cython.int, ERR)
 
 
 class FramePath:
@@ -53,6 +56,7 @@ class FramePath:
         find the way back."""
         view: FrameView = self._view
         queue_pair: QueuePair
+        scaling: Scaling
         segment = port.segment
         reason: cython.int = view.open(arrival.data, offset, n, segment.vni)
         if reason:
@@ -62,8 +66,15 @@ class FramePath:
         if source is not None:  # RoCE links always say it
             segment.learn(bytes(arrival.buffer[o + 6 : o + 12]), source, now)
         reason = _NO_RULE
-        for queue_pair in segment.steering.receivers(frame_key(arrival.data, o, view.payload_bytes)):
-            if queue_pair.flow.port_number != port.number or not receives(queue_pair):
+        key: bytes = frame_key(arrival.data, o, view.payload_bytes)
+        for queue_pair in segment.steering.receivers(key):
+            if queue_pair.domain is not None and queue_pair.state != _ERR:  # it has a table, and no queue
+                scaling = queue_pair.domain
+                queue_pair = scaling.queue(key)
+            elif queue_pair.flow.port_number != port.number:
+                reason = _STATE if reason else 0
+                continue
+            if not receives(queue_pair):
                 reason = _STATE if reason else 0
                 continue
             queue_pair.flow.receive_raw(view, arrival, now)

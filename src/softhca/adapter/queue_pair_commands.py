@@ -57,8 +57,8 @@ def _check_capabilities(adapter: Adapter, fields: Fields) -> None:
             raise OSError(errno.EINVAL, f"{name} = {fields[name]} is beyond the adapter's {limit}")
 
 
-def _ring(
-    adapter: Adapter, host: Host, fields: Fields, side: str, entries: int, entry_bytes: int
+def work_ring(
+    adapter: Adapter, host: Host, fields: Fields, prefix: str, entries: int, entry_bytes: int
 ) -> RingConsumer:
     """One work queue's ring, checked against what it must hold."""
     return RingConsumer(
@@ -69,7 +69,7 @@ def _ring(
             most_entries=adapter.config.max_qp_wr,
             least_entry_bytes=entry_bytes,
             most_entry_bytes=entry_bytes,
-            prefix=f"{side}_",
+            prefix=prefix,
         )
     )
 
@@ -118,10 +118,10 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
     send_ring = receive_ring = None
     if row.sends:
         send_entry_bytes = send_bytes(fields["max_send_sge"], fields["max_inline_data"])
-        send_ring = _ring(adapter, host, fields, "send", fields["max_send_wr"], send_entry_bytes)
+        send_ring = work_ring(adapter, host, fields, "send_", fields["max_send_wr"], send_entry_bytes)
     if row.receives and "srq" not in uses:
         receive_entry_bytes = receive_bytes(fields["max_recv_sge"])
-        receive_ring = _ring(adapter, host, fields, "recv", fields["max_recv_wr"], receive_entry_bytes)
+        receive_ring = work_ring(adapter, host, fields, "recv_", fields["max_recv_wr"], receive_entry_bytes)
     rings = [ring.layout for ring in (send_ring, receive_ring) if ring is not None]
     cost_bytes = sum(map(cost_of, rings))
     adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
@@ -144,6 +144,14 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         signal_all=bool(fields["sq_sig_all"]),
         tells_losses=bool(fields["create_flags"] & CREATE_TELLS_LOSSES),
     )
+    slot = enter(adapter, host, queue_pair, tuple(uses.values()), cost_bytes)
+    return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
+
+
+def enter(
+    adapter: Adapter, host: Host, queue_pair: QueuePair, uses: tuple[Resource, ...], cost_bytes: int = 0
+) -> int:
+    """Enter a queue pair that has been made; its doorbell."""
     adapter.keyed.add(queue_pair)
     try:
         slot = host.take_slot(queue_pair)
@@ -151,9 +159,9 @@ def create_qp(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mapping
         adapter.keyed.forget(queue_pair)
         raise
     queue_pair.owner = slot
-    adapter.resources.add(Kind.QP, number, host.number, queue_pair, tuple(uses.values()), cost_bytes)
-    adapter.queue_pairs[number] = queue_pair
-    return {"qp_num": number, "doorbell": slot, **{name: fields[name] for name in _CAPABILITIES}}
+    adapter.resources.add(Kind.QP, queue_pair.number, host.number, queue_pair, uses, cost_bytes)
+    adapter.queue_pairs[queue_pair.number] = queue_pair
+    return slot
 
 
 def _check_pacing(rate_kbps: int, fields: Fields) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import errno
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +24,10 @@ NUMBER_LAST = (1 << 24) - 1
 class Kind(enum.IntEnum):
     """Kinds of resources, in the order in which a dead host's are freed: what uses others first."""
 
-    FLOW = -1
-    QP = 0
+    FLOW = -3
+    QP = -2
+    RWQ_IND_TABLE = -1
+    WQ = 0
     AH = 1
     SRQ = 2
     CQ = 3
@@ -44,6 +47,8 @@ class Kind(enum.IntEnum):
 NAMES: Mapping[Kind, str] = {
     Kind.FLOW: "flow",
     Kind.QP: "qp_num",
+    Kind.RWQ_IND_TABLE: "rwq_ind_tbl",
+    Kind.WQ: "wq_num",
     Kind.AH: "ah",
     Kind.SRQ: "srq",
     Kind.CQ: "cq",
@@ -79,6 +84,8 @@ def limits_of(config: AdapterConfig) -> dict[Kind, int]:
     return {
         Kind.FLOW: config.max_flow,
         Kind.QP: config.max_qp,
+        Kind.RWQ_IND_TABLE: config.max_rwq_ind_table,
+        Kind.WQ: config.max_wq,
         Kind.AH: config.max_ah,
         Kind.SRQ: config.max_srq,
         Kind.CQ: config.max_cq,
@@ -130,7 +137,7 @@ class Numbers:
         self.last = last
         self._next = first + (start - first) % (last - first + 1)
 
-    def take(self, taken: dict[int, Any]) -> int:
+    def take(self, taken: Mapping[int, Any]) -> int:
         """The next number that is not in ``taken``, which the caller bounds below the whole range."""
         number = self._next
         while number in taken:
@@ -146,7 +153,8 @@ class ResourceTable:
     """All resources of an adapter by kind and number; ``limits`` bounds how many of each kind there are.
 
     Queue pair numbers begin at ``qpn_start``; 0 and 1 are management's and 0xFFFFFF is multicast's (IBTA vol.
-    1, 3.5.10 and 10.5), so they are never given.
+    1, 3.5.10 and 10.5), so they are never given.  Work queues have numbers from the same range, so that a
+    completion's number names one of both.
     """
 
     def __init__(self, limits: dict[Kind, int], qpn_start: int) -> None:
@@ -159,17 +167,20 @@ class ResourceTable:
         self._importers: dict[int, set[int]] = {}  # hosts, by protection domain
         self._inherited: set[int] = set()  # protection domains whose importer owns them now
         self._numbers = {kind: Numbers(1, NUMBER_LAST, 1) for kind in Kind if kind is not Kind.PD}
-        self._numbers[Kind.QP] = Numbers(2, NUMBER_LAST - 1, qpn_start)
+        self._numbers[Kind.QP] = self._numbers[Kind.WQ] = Numbers(2, NUMBER_LAST - 1, qpn_start)
 
     def reserve(self, kind: Kind) -> int:
         """A number for a new resource of ``kind``.  ENOMEM when the adapter's limit is reached."""
         if kind is Kind.PD:
             return self._domains.allocate()
-        table, limit = self._tables[kind], self._limits[kind]
+        table: Mapping[int, Resource] = self._tables[kind]
+        limit = self._limits[kind]
         if len(table) >= limit:
             raise OSError(
                 errno.ENOMEM, f"{LIMITS[kind]} = {limit}: the adapter has no room for another {kind.name}"
             )
+        if kind in (Kind.QP, Kind.WQ):
+            table = ChainMap(self._tables[Kind.QP], self._tables[Kind.WQ])
         return self._numbers[kind].take(table)
 
     def afford(self, host: int, cost_bytes: int, limit_bytes: int) -> None:

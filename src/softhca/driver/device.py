@@ -25,6 +25,7 @@ from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.driver.qp import QpHandle
 from softhca.driver.session import Session
 from softhca.driver.srq import SrqHandle
+from softhca.driver.work_queues import RssQpHandle, WqHandle, create_table
 from softhca.memory.regions import ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from softhca.queues import control_fields as control
 
@@ -381,6 +382,31 @@ class DeviceDriver:
         qp = QpHandle(
             self, pd, type, send_cq, recv_cq, srq, caps, signal_all, create_flags, xrcd, rdd, allocator
         )
+        self._queue_pairs[qp.number] = qp
+        return qp
+
+    def create_wq(
+        self, pd: int, cq: CqHandle, max_wr: int, max_sge: int, allocator: RingAllocator | None = None
+    ) -> WqHandle:
+        """A work queue, in RESET.  EOPNOTSUPP where no Ethernet frames arrive."""
+        wq = WqHandle(self, pd, cq, max_wr, max_sge, allocator)
+        self._queue_pairs[wq.number] = wq
+        return wq
+
+    def create_rwq_ind_table(self, log_size: int, queues: Sequence[WqHandle]) -> int:
+        """The number of a new table of 2^``log_size`` work queues, each any number of times.  EINVAL for
+        another number of queues."""
+        return create_table(self, log_size, queues)
+
+    def destroy_rwq_ind_table(self, number: int) -> None:
+        """Free it; EBUSY while queue pairs have it."""
+        self.session.call(control.DESTROY_RWQ_IND_TABLE, rwq_ind_tbl=number)
+
+    def create_rss_qp(self, pd: int, table: int, function: int, fields: int, key: bytes) -> RssQpHandle:
+        """A raw packet queue pair whose frames go to the work queues of ``table``: which, tells the hash
+        ``function`` (``ibv_rx_hash_function_flags``) with ``key`` over ``fields`` (``ibv_rx_hash_fields``).
+        EOPNOTSUPP for another function or field, EINVAL for a key of another length."""
+        qp = RssQpHandle(self, pd, table, function, fields, key)
         self._queue_pairs[qp.number] = qp
         return qp
 

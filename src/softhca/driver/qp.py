@@ -60,6 +60,10 @@ class QpHandle(QueuePairPoster):
         "qp_type",
     )
 
+    _capabilities: tuple[int, ...]
+    _receive_frames: Sequence[int]
+    _send_frames: Sequence[int]
+
     def __init__(
         self,
         driver: DeviceDriver,
@@ -78,15 +82,9 @@ class QpHandle(QueuePairPoster):
         unused = _UNUSED.get(qp_type, ())
         caps = {name: 0 if name in unused else caps[name] for name in CAPABILITIES}
         driver.check_limits(_LIMITS, caps)
-        self._driver = driver
-        self._completion_queues = {cq for cq in (send_cq, recv_cq) if cq is not None}
+        self._begin(driver, caps, {cq for cq in (send_cq, recv_cq) if cq is not None})
         self.qp_type = qp_type
         session = driver.session
-        self._open(session, RESET)
-        self._capabilities: tuple[int, ...] = tuple(caps[name] for name in CAPABILITIES)
-        self._destroyed = False
-        self._send_frames: Sequence[int] = ()
-        self._receive_frames: Sequence[int] = ()
         rings: dict[str, Any] = {}
         try:
             if "max_send_wr" not in unused:
@@ -114,6 +112,18 @@ class QpHandle(QueuePairPoster):
             raise
         self.number: int = reply["qp_num"]
         self._set_doorbell(session.channel.doorbells, reply["doorbell"], session.channel.kick)
+
+    def _begin(
+        self, driver: DeviceDriver, caps: Mapping[str, int], completion_queues: set[CqHandle]
+    ) -> None:
+        """Begin, in RESET, as a raw packet queue pair without rings."""
+        self._driver = driver
+        self._completion_queues = completion_queues
+        self.qp_type = control.QPT_RAW_PACKET
+        self._open(driver.session, RESET)
+        self._capabilities = tuple(caps.get(name, 0) for name in CAPABILITIES)
+        self._destroyed = False
+        self._send_frames = self._receive_frames = ()
 
     def _end(self) -> None:
         """Free the rings as soon as no thread writes to them.

@@ -79,6 +79,12 @@ FREE_DM = 67
 CREATE_FLOW = 68
 DESTROY_FLOW = 69
 ALLOC_NULL_MR = 70
+CREATE_WQ = 71
+MODIFY_WQ = 72
+DESTROY_WQ = 73
+CREATE_RWQ_IND_TABLE = 74
+DESTROY_RWQ_IND_TABLE = 75
+CREATE_RSS_QP = 76
 
 # The text that a refusal carries: which attribute, and which rule it breaks.
 REASON_BYTES = 255
@@ -117,6 +123,7 @@ EVENT_SRQ_LIMIT_REACHED = 15
 EVENT_QP_LAST_WQE_REACHED = 16
 EVENT_CLIENT_REREGISTER = 17
 EVENT_GID_CHANGE = 18
+EVENT_WQ_FATAL = 19
 EVENT_COMPLETION = 256
 # softhca's own: a UC responder missed packets (o9-131).
 EVENT_MESSAGES_LOST = 257
@@ -153,8 +160,9 @@ QP_EVENTS = frozenset({
     EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR, EVENT_COMM_EST, EVENT_SQ_DRAINED,
     EVENT_QP_LAST_WQE_REACHED, EVENT_MESSAGES_LOST,
 })
-# After these a queue pair is in the error state.
-QP_ERROR_EVENTS = frozenset({EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR})
+WQ_EVENTS = frozenset({EVENT_WQ_FATAL})
+# After these a queue pair or a work queue is in the error state.
+QP_ERROR_EVENTS = frozenset({EVENT_QP_FATAL, EVENT_QP_REQ_ERR, EVENT_QP_ACCESS_ERR, EVENT_WQ_FATAL})
 
 # CREATE_QP ``qp_type`` (ibv_qp_type).
 QPT_RC = 2
@@ -173,6 +181,31 @@ FLOW_NORMAL = 0
 FLOW_ALL_DEFAULT = 1
 FLOW_MC_DEFAULT = 2
 FLOW_SNIFFER = 3
+
+# MODIFY_WQ ``attr_mask`` (ibv_wq_attr_mask), and states (ibv_wq_state).
+WQ_STATE = 1
+WQ_CURR_STATE = 2
+WQ_FLAGS = 4
+WQS_RESET = 0
+WQS_RDY = 1
+WQS_ERR = 2
+
+# CREATE_RSS_QP ``rx_hash_function`` (ibv_rx_hash_function_flags), bytes of its key, and
+# ``rx_hash_fields_mask`` (ibv_rx_hash_fields): what of a frame is hashed.
+RX_HASH_TOEPLITZ = 1
+TOEPLITZ_KEY_BYTES = 40
+RX_HASH_SRC_IPV4 = 1
+RX_HASH_DST_IPV4 = 2
+RX_HASH_SRC_IPV6 = 4
+RX_HASH_DST_IPV6 = 8
+RX_HASH_SRC_PORT_TCP = 16
+RX_HASH_DST_PORT_TCP = 32
+RX_HASH_SRC_PORT_UDP = 64
+RX_HASH_DST_PORT_UDP = 128
+RX_HASH_FIELDS = 255
+
+# Entries of one indirection table: a power of two, at most this one.
+MAX_RWQ_IND_TABLE_ENTRIES = 1 << 11
 
 # CREATE_SRQ ``srq_type`` (ibv_srq_type).
 SRQT_BASIC = 0
@@ -233,7 +266,9 @@ DEVICE_ATTRIBUTES: Fields = (
                  "max_raw_ipv6_qp max_raw_ethy_qp max_mcast_grp max_mcast_qp_attach "
                  "max_total_mcast_qp_attach max_ah max_fmr max_map_per_fmr max_srq max_srq_wr "
                  "max_srq_sge max_inline_data odp_general_caps rc_odp_caps uc_odp_caps ud_odp_caps "
-                 "xrc_odp_caps qp_rate_limit_min qp_rate_limit_max qp_rate_limit_qpts"),
+                 "xrc_odp_caps qp_rate_limit_min qp_rate_limit_max qp_rate_limit_qpts max_wq_type_rq "
+                 "max_rwq_indirection_tables max_rwq_indirection_table_size rss_qpts rx_hash_fields_mask "
+                 "rx_hash_function"),
     *_all("u16", "max_pkeys"),
     *_all("u8", "local_ca_ack_delay phys_port_cnt"),
     ("profile", "bytes"),
@@ -392,6 +427,22 @@ COMMANDS: Mapping[int, tuple[str, Fields, Fields]] = {
     MODIFY_EE: ("MODIFY_EE", (*_all("u32", "ee_num attr_mask"), *QP_ATTRIBUTES), ()),
     QUERY_EE: ("QUERY_EE", _all("u32", "ee_num"), QP_ATTRIBUTES),
     DESTROY_EE: ("DESTROY_EE", _all("u32", "ee_num"), ()),
+    CREATE_WQ: ("CREATE_WQ", (*_all("u32", "pd cq max_wr max_sge"), *RING), _all("u32", "wq_num doorbell")),
+    MODIFY_WQ: ("MODIFY_WQ", _all("u32", "wq_num attr_mask wq_state curr_wq_state"), ()),
+    DESTROY_WQ: ("DESTROY_WQ", _all("u32", "wq_num"), ()),
+    # ``wqs``: the table's entries in order, as (a queue's number, how many entries in a row are it).
+    CREATE_RWQ_IND_TABLE: (
+        "CREATE_RWQ_IND_TABLE",
+        (*_all("u32", "log_ind_tbl_size"), ("wqs", "runs")),
+        _all("u32", "rwq_ind_tbl"),
+    ),
+    DESTROY_RWQ_IND_TABLE: ("DESTROY_RWQ_IND_TABLE", _all("u32", "rwq_ind_tbl"), ()),
+    CREATE_RSS_QP: (
+        "CREATE_RSS_QP",
+        (*_all("u32", "pd rwq_ind_tbl rx_hash_function"), ("rx_hash_fields_mask", "u64"),
+         ("rx_hash_key", "bytes")),
+        _all("u32", "qp_num doorbell"),
+    ),
     # ``descriptor``: a passed one.  Who shows the descriptor that a host has exported may import its objects.
     EXPORT_CONTEXT: ("EXPORT_CONTEXT", _all("u32", "descriptor"), ()),
     IMPORT_CONTEXT: ("IMPORT_CONTEXT", _all("u32", "descriptor"), ()),

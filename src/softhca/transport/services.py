@@ -318,6 +318,42 @@ SERVICES: dict[int, Service] = {
 }
 
 
+WORK_QUEUE = Service(
+    FRAMES,
+    "work queue",
+    qp_types=(),
+    rules=RAW,
+    connected=False,
+    acknowledged=False,
+    send_error_state=False,
+    operations=frozenset(),
+    sender=NoSender,
+    receiver=_frame_receiver,
+    key=BY_RULE,
+    key_number=None,
+    sends=False,
+)
+"""A receive queue of frames without a queue pair, which receives what is chosen for it by a hash."""
+
+SCALED = Service(
+    FRAMES,
+    "receive-side scaling",
+    qp_types=(),
+    rules=RAW,
+    connected=False,
+    acknowledged=False,
+    send_error_state=False,
+    operations=frozenset(),
+    sender=NoSender,
+    receiver=NoReceiver,
+    key=BY_RULE,
+    key_number=None,
+    sends=False,
+    receives=False,
+)
+"""A queue pair of frames without queues: each frame goes to a work queue of its table."""
+
+
 def of_type(qp_type: int) -> Service | None:
     """The service of queue pairs of an ibv_qp_type; None: none has it."""
     return next((row for row in SERVICES.values() if qp_type in row.qp_types), None)

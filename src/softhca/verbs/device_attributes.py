@@ -219,7 +219,7 @@ class DeviceAttrEx(Record):
                 "odp_caps": ODPCaps({**given, "general_caps": given.get("odp_general_caps", 0)}),
                 "tso_caps": TSOCaps(given.get("tso_caps")),
                 "pci_atomic_caps": PCIAtomicCaps(given.get("pci_atomic_caps")),
-                "rss_caps": RSSCaps(given.get("rss_caps")),
+                "rss_caps": RSSCaps({**given, "supported_qpts": given.get("rss_qpts", 0)}),
                 "packet_pacing_caps": PacketPacingCaps(
                     {**given, "supported_qpts": given.get("qp_rate_limit_qpts", 0)}
                 ),

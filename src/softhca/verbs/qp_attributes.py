@@ -176,8 +176,8 @@ class QPInitAttrEx(QPInitAttr):
     """What a QP is made of, with a Context as creator.
 
     ``comp_mask`` names the fields that count; ``pd`` always does.  ``send_ops_flags`` are the operations that
-    a `QPEx` may post.  ``xrcd`` is the domain that an XRC target is for.  ``hash_conf`` and ``ind_table`` are
-    of features that the device has not.
+    a `QPEx` may post.  ``xrcd`` is the domain that an XRC target is for.  ``ind_table``
+    (`RwqIndTable`) and ``hash_conf`` (`RxHashConf`) make a raw packet QP one that receives by work queues.
     """
 
     _OWN: ClassVar[Fields] = {

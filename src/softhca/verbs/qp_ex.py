@@ -22,6 +22,7 @@ from softhca.verbs.queue_enums import ibv_qp_init_attr_mask, ibv_wr_opcode
 from softhca.verbs.queue_pair import QP
 from softhca.verbs.structures import UINT8, UINT32, UINT64
 from softhca.verbs.utils import htonl
+from softhca.verbs.wq import RwqIndTable
 from softhca.verbs.wr import MISFITS, SGE
 
 _SEND_OPS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
@@ -97,9 +98,9 @@ class QPEx(QP):
         super().__init__(creator, init_attr, qp_attr)
 
     @property
-    def ind_table(self) -> None:
-        """There are no indirection tables: None."""
-        return None
+    def ind_table(self) -> RwqIndTable | None:
+        """The indirection table, if it was made with one."""
+        return self._ind_table
 
     def wr_start(self) -> None:
         """Begin a batch."""

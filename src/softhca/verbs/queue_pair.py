@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from softhca.driver.errors import DriverError
 from softhca.driver.work_requests import SendRequest
@@ -34,9 +34,11 @@ from softhca.verbs.queue_enums import (
     ibv_send_flags,
     ibv_wr_opcode,
 )
+from softhca.verbs.rdd import RDDomain
 from softhca.verbs.srq import SRQ
 from softhca.verbs.structures import INT32
 from softhca.verbs.utils import bits_text, lines, qp_state_to_str, qp_type_to_str
+from softhca.verbs.wq import RwqIndTable, RxHashConf
 from softhca.verbs.wr import MISFITS, RecvWR, SendWR
 from softhca.verbs.xrcd import XRCD
 
@@ -75,6 +77,9 @@ KNOWN_FLAGS = INLINE | _FENCE | _SIGNALED | _SOLICITED
 _INIT_PD = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_PD)
 _INIT_XRCD = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_XRCD)
 _INIT_CREATE_FLAGS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_CREATE_FLAGS)
+_INIT_SCALING = int(
+    ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_RX_HASH | ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_IND_TABLE
+)
 _INIT_SEND_OPS = int(ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 
 _CONNECTED_INIT = int(mask.IBV_QP_PKEY_INDEX | mask.IBV_QP_PORT | mask.IBV_QP_ACCESS_FLAGS)
@@ -125,6 +130,7 @@ class QP(Resource):
 
     __slots__ = (
         "_handle",
+        "_ind_table",
         "_number",
         "_pd",
         "_post_chain",
@@ -136,6 +142,7 @@ class QP(Resource):
         "_state",
         "_type",
     )
+    _handle: "QpHandle"
     pd: PD | None = read_only("_pd", "The protection domain.")
 
     def __init__(self, creator: PD | Context, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:
@@ -151,32 +158,21 @@ class QP(Resource):
             pd, xrcd, context = creator, None, creator.ctx
             if init_attr.qp_type == _XRC_RECV:
                 raise PyverbsRDMAError("Failed to create QP: xrcd is needed", errno.EINVAL)
-        scq, rcq, srq = _queues_of(init_attr, context)
+        scaling = _scaling_of(init_attr, context)
+        scq, rcq, srq = _queues_of(init_attr, context) if scaling is None else (None, None, None)
         rdd = init_attr.rdd if init_attr.qp_type == _RD else None
         if rdd is not None and rdd.ctx is not context:
             raise PyverbsUserError("The RD domain belongs to another context")
-        cap = init_attr.cap
         owner = pd if pd is not None else context
         owner._require_open()
         self._driver = owner._driver
         with translated("Failed to create QP"):
-            self._handle: QpHandle = self._driver.create_qp(
-                pd.number if pd is not None else 0,
-                init_attr.qp_type,
-                scq.handle if scq is not None else None,
-                rcq.handle if rcq is not None else None,
-                srq.handle if srq is not None else None,
-                cap.max_send_wr,
-                cap.max_recv_wr,
-                cap.max_send_sge,
-                cap.max_recv_sge,
-                cap.max_inline_data,
-                bool(init_attr.sq_sig_all),
-                _create_flags(init_attr),
-                xrcd.number if xrcd is not None else 0,
-                rdd.number if rdd is not None else 0,
-                **(pd.lending if pd is not None else {}),
-            )
+            if scaling is None:
+                self._handle = self._made(init_attr, pd, xrcd, rdd, (scq, rcq, srq))
+            else:
+                self._handle = self._driver.create_rss_qp(
+                    pd.number if pd is not None else 0, scaling[0].number, *scaling[1]
+                )
         self._pd = pd
         self._post_send: Callable[..., object] = self._handle.post_send
         self._post_chain: Callable[[SendRequest], bool] = self._handle.post_chain
@@ -187,11 +183,40 @@ class QP(Resource):
         self._type = init_attr.qp_type
         self._state = _RESET
         self._number = self._handle.number
-        self._opened(pd, xrcd, rdd, scq, rcq, srq)
+        self._ind_table = scaling[0] if scaling is not None else None
+        self._opened(pd, xrcd, rdd, scq, rcq, srq, self._ind_table)
         for name, value in self._capabilities().items():
             setattr(init_attr, name, value)
         if qp_attr is not None:
             (self.to_rts if self._type in (_UD, _RD, _RAW) else self.to_init)(qp_attr)
+
+    def _made(
+        self,
+        init_attr: QPInitAttr,
+        pd: PD | None,
+        xrcd: XRCD | None,
+        rdd: RDDomain | None,
+        queues: tuple[CQ | CQEX | None, CQ | CQEX | None, SRQ | None],
+    ) -> "QpHandle":
+        """The driver's half of one with queues."""
+        cap, (scq, rcq, srq) = init_attr.cap, queues
+        return self._driver.create_qp(
+            pd.number if pd is not None else 0,
+            init_attr.qp_type,
+            scq.handle if scq is not None else None,
+            rcq.handle if rcq is not None else None,
+            srq.handle if srq is not None else None,
+            cap.max_send_wr,
+            cap.max_recv_wr,
+            cap.max_send_sge,
+            cap.max_recv_sge,
+            cap.max_inline_data,
+            bool(init_attr.sq_sig_all),
+            _create_flags(init_attr),
+            xrcd.number if xrcd is not None else 0,
+            rdd.number if rdd is not None else 0,
+            **(pd.lending if pd is not None else {}),
+        )
 
     def _capabilities(self) -> dict[str, int]:
         caps = self._handle.caps
@@ -441,9 +466,33 @@ def _queues_of(
     return scq, rcq, srq
 
 
+def _scaling_of(
+    attr: QPInitAttr, context: Context
+) -> tuple[RwqIndTable, tuple[int, int, bytes]] | None:
+    """The table that ``comp_mask`` says is meant, and function, fields and key of the hash."""
+    if not isinstance(attr, QPInitAttrEx) or not attr.comp_mask & _INIT_SCALING:
+        return None
+    if attr.qp_type != _RAW:
+        raise PyverbsRDMAError("Failed to create QP: only raw packet QPs have ind_table", errno.EOPNOTSUPP)
+    table: Any = attr.ind_table
+    how: Any = attr.hash_conf
+    if attr.comp_mask & _INIT_SCALING != _INIT_SCALING or table is None or how is None:
+        raise PyverbsRDMAError("Failed to create QP: ind_table and hash_conf are needed", errno.EINVAL)
+    require(table, RwqIndTable, "ind_table")
+    require(how, RxHashConf, "hash_conf")
+    if attr.srq is not None or attr.max_send_wr or attr.max_recv_wr or attr.max_recv_sge:
+        raise PyverbsRDMAError("Failed to create QP: cap, srq: with ind_table it has no queue", errno.EINVAL)
+    if how.rx_hash_key_len != len(how.rx_hash_key):
+        raise PyverbsRDMAError("Failed to create QP: rx_hash_key_len is not the key's", errno.EINVAL)
+    if table._driver is not context._driver:
+        raise PyverbsUserError("The table belongs to another context")
+    return table, (how.rx_hash_function, how.rx_hash_fields_mask, how.rx_hash_key)
+
+
 def _domains_of(context: Context, attr: QPInitAttrEx) -> tuple[PD | None, XRCD | None]:
     """The PD of extended attributes, or of an XRC target its XRC domain, after refusing what there is not."""
-    known = _INIT_PD | _INIT_CREATE_FLAGS | _INIT_SEND_OPS
+    known = _INIT_PD | _INIT_CREATE_FLAGS
+    known |= _INIT_SCALING if attr.comp_mask & _INIT_SCALING else _INIT_SEND_OPS
     if attr.qp_type == _XRC_RECV:
         known |= _INIT_XRCD
     if attr.comp_mask & ~known:

@@ -1,11 +1,26 @@
-"""Work queues and receive-side scaling: the attributes are there, the device has neither."""
+"""Work queues, tables of them, and how a hash picks one: receive-side scaling of Ethernet frames.
 
+A `RwqIndTable` and an `RxHashConf` go into `QPInitAttrEx` (``ind_table``, ``hash_conf``); what such a QP is
+to receive comes to the work queues of the table.
+"""
+
+import errno
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from softhca.verbs.absent import AbsentObject, absent_method, absent_property
-from softhca.verbs.base import PyverbsObject
-from softhca.verbs.extension_enums import ibv_wq_type
+from softhca.driver.errors import DriverError
+from softhca.verbs.base import PyverbsObject, Resource, rdma_error, read_only, require, translated
+from softhca.verbs.device import Context
+from softhca.verbs.extension_enums import ibv_wq_attr_mask, ibv_wq_init_attr_mask, ibv_wq_type
+from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.wr import MISFITS, RecvWR
+
+if TYPE_CHECKING:
+    from softhca.driver.work_queues import WqHandle
+
+_RQ = int(ibv_wq_type.IBV_WQT_RQ)
+_INIT_FLAGS = int(ibv_wq_init_attr_mask.IBV_WQ_INIT_ATTR_FLAGS)
+_KNOWN_MASK = sum(int(each) for each in ibv_wq_attr_mask)
 
 
 class WQInitAttr(PyverbsObject):
@@ -54,16 +69,81 @@ class WQAttr(PyverbsObject):
         self.flags_mask = int(flags_mask)
 
 
-class WQ(AbsentObject):
-    """A receive queue without a queue pair; refused with ``EOPNOTSUPP``."""
+class WQ(Resource):
+    """A receive queue with a completion queue, in RESET: QPs of a table with it receive by it in RDY.
 
-    __slots__ = ()
+    The queue's number stands in completions as ``qp_num``.  ``EOPNOTSUPP`` for flags, and where the device
+    has no Ethernet frames; ``EINVAL`` for another type, without PD or CQ, and for sizes that it has not.
+    """
 
-    def __init__(self, context: Any, attr: WQInitAttr) -> None:
-        super().__init__(context, attr)
+    __slots__ = ("_handle",)
 
-    modify = post_recv = add_ref = absent_method
-    wqn = absent_property
+    def __init__(self, context: Context, attr: WQInitAttr) -> None:
+        require(context, Context, "context")
+        require(attr, WQInitAttr, "attr")
+        if attr.wq_type != _RQ or attr.comp_mask & ~_INIT_FLAGS or attr.pd is None or attr.cq is None:
+            raise PyverbsRDMAError(
+                "Failed to create WQ: pd, cq, type RQ and a comp_mask that is known are needed", errno.EINVAL
+            )
+        if attr.comp_mask & _INIT_FLAGS and attr.create_flags:
+            raise PyverbsRDMAError("Failed to create WQ: create_flags: there are none", errno.EOPNOTSUPP)
+        pd, cq = attr.pd, attr.cq
+        if pd.ctx is not context or cq.context is not context:
+            raise PyverbsUserError("The PD or the CQ belongs to another context")
+        pd._require_open()
+        self._driver = context._driver
+        with translated("Failed to create WQ"):
+            self._handle: WqHandle = self._driver.create_wq(
+                pd.number, cq.handle, attr.max_wr, attr.max_sge, **pd.lending
+            )
+        self._opened(pd, cq)
+
+    def _destroy(self) -> None:
+        self._handle.destroy()
+
+    @property
+    def handle(self) -> "WqHandle":
+        """The driver's half; raises `PyverbsUserError` when the WQ is closed."""
+        self._require_open()
+        return self._handle
+
+    @property
+    def wqn(self) -> int:
+        """The WQ's number."""
+        return self._handle.number
+
+    def modify(self, wq_attr: WQAttr) -> None:
+        """Set what ``wq_attr.attr_mask`` names: the state, from RESET to RDY, from RDY to ERR or back, from
+        ERR to RESET.  ``EINVAL`` for other transitions, and where the state is not ``curr_wq_state``;
+        ``EOPNOTSUPP`` for flags.
+        """
+        require(wq_attr, WQAttr, "wq_attr")
+        mask = wq_attr.attr_mask
+        if not mask or mask & ~_KNOWN_MASK:
+            raise PyverbsRDMAError(
+                f"Failed to modify WQ: attr_mask = {mask:#x}: it names nothing, or what is not known",
+                errno.EINVAL,
+            )
+        with translated("Failed to modify WQ"):
+            self.handle.modify_wq(mask, wq_attr.wq_state, wq_attr.curr_wq_state)
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        """Post a chain of receives; at the first refusal ``bad_wr`` becomes it, and the ones before it stay
+        posted.  ``EINVAL`` in RESET.
+        """
+        require(wr, RecvWR, "wr")
+        try:
+            self.handle.post_receives(wr)
+        except DriverError as error:
+            if bad_wr is not None:
+                bad_wr.become(getattr(error, "request", wr))
+            raise rdma_error("Failed to post recv", error) from error
+        except MISFITS as error:
+            raise PyverbsUserError(f"Failed to post recv: {error}") from error
+
+    def add_ref(self, obj: Resource) -> None:
+        """``obj`` stands on this object, and is closed before it."""
+        self._adopt(obj)
 
 
 class RwqIndTableInitAttr(PyverbsObject):
@@ -79,16 +159,45 @@ class RwqIndTableInitAttr(PyverbsObject):
         self.comp_mask = int(comp_mask)
 
 
-class RwqIndTable(AbsentObject):
-    """A table of receive queues; refused with ``EOPNOTSUPP``."""
+class RwqIndTable(Resource):
+    """A table of receive queues, two to the power of ``log_ind_tbl_size``; each may stand in it many times.
 
-    __slots__ = ()
+    ``EINVAL`` for another number of queues, or more than the device's ``max_rwq_indirection_table_size``.
+    """
 
-    def __init__(self, context: Any, attr: RwqIndTableInitAttr) -> None:
-        super().__init__(context, attr)
+    __slots__ = ("_number", "_wqs")
+    wqs: tuple[WQ, ...] = read_only("_wqs", "The queues, in order.")
 
-    add_ref = absent_method
-    wqs = absent_property
+    def __init__(self, context: Context, attr: RwqIndTableInitAttr) -> None:
+        require(context, Context, "context")
+        require(attr, RwqIndTableInitAttr, "attr")
+        if attr.comp_mask:
+            raise PyverbsRDMAError("Failed to create RwqIndTable: comp_mask is 0", errno.EINVAL)
+        wqs = tuple(attr.wqs_list)
+        for wq in wqs:
+            require(wq, WQ, "wqs_list")
+            if wq._driver is not context._driver:
+                raise PyverbsUserError("A WQ belongs to another context")
+        self._driver = context._driver
+        with translated("Failed to create RwqIndTable"):
+            self._number = self._driver.create_rwq_ind_table(
+                attr.log_ind_tbl_size, [wq.handle for wq in wqs]
+            )
+        self._wqs = wqs
+        self._opened(context, *dict.fromkeys(wqs))
+
+    def _destroy(self) -> None:
+        self._driver.destroy_rwq_ind_table(self._number)
+
+    @property
+    def number(self) -> int:
+        """Its number; raises `PyverbsUserError` when it is closed."""
+        self._require_open()
+        return self._number
+
+    def add_ref(self, obj: Resource) -> None:
+        """``obj`` stands on this object, and is closed before it."""
+        self._adopt(obj)
 
 
 class RxHashConf(PyverbsObject):

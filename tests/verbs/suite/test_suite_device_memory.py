@@ -20,7 +20,6 @@ from softhca.verbs.providers.efa.efadv import EfaContext
 from softhca.verbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DVContextAttr, Mlx5QP
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.spec import EthSpec, Ipv4ExtSpec, Ipv6Spec, TcpUdpSpec
-from softhca.verbs.wq import WQ, RwqIndTable, RwqIndTableInitAttr, WQInitAttr
 
 DM_ACCESS = ALL_ACCESS | e.IBV_ACCESS_ZERO_BASED
 
@@ -148,11 +147,8 @@ def test_a_parent_domain_is_its_protection_domain_under_another_name(ctx) -> Non
 
 def test_what_the_device_has_not_is_refused_as_unsupported(ctx) -> None:
     with PD(ctx) as pd:
-        wq = WQInitAttr(wq_pd=pd)
         for call in (
             lambda: refuse("x"),
-            lambda: WQ(ctx, wq),
-            lambda: RwqIndTable(ctx, RwqIndTableInitAttr()),
             lambda: DmaBuf(1),
             lambda: DmaBufMR(pd, 1, 0),
             lambda: MREx(pd, 64, fd=3),
