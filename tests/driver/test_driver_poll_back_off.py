@@ -8,6 +8,7 @@ from softhca.driver.poll_back_off import (
     CALL_MEMORY_NS,
     CONTENDED_NS,
     CONTENTION_MEMORY_NS,
+    LONGEST_MEMORY_NS,
     LONGEST_NS,
     MAX_SLEEP_NS,
     PEER_NS,
@@ -64,8 +65,9 @@ def test_where_others_run_nobody_polls_in_vain_for_a_while():
     back_off.yielded(1_000, 1_000 + CONTENDED_NS)
     assert back_off.missed(2_000) == YIELD, "that was not long"
     back_off.yielded(3_000, 3_001 + CONTENDED_NS)
-    assert back_off.missed(2_999 + CONTENTION_MEMORY_NS) == SLEEP
-    assert back_off.missed(3_000 + CONTENTION_MEMORY_NS) == YIELD
+    end_ns = 3_001 + CONTENDED_NS
+    assert back_off.missed(end_ns + CONTENTION_MEMORY_NS - 1) == SLEEP, "it counts from the yield's end"
+    assert back_off.missed(end_ns + CONTENTION_MEMORY_NS) == YIELD
 
 
 def test_how_long_a_yield_may_take_and_how_long_it_is_remembered_can_be_said():
@@ -74,8 +76,71 @@ def test_how_long_a_yield_may_take_and_how_long_it_is_remembered_can_be_said():
     back_off.yielded(1_000, 1_050)
     assert back_off.missed(1_100) == YIELD
     back_off.yielded(2_000, 2_051)
-    assert back_off.missed(2_699) == SLEEP
-    assert back_off.missed(2_700) == YIELD
+    assert back_off.missed(2_750) == SLEEP
+    assert back_off.missed(2_751) == YIELD
+
+
+def long_yield(back_off: PollBackOff, begin_ns: int) -> int:
+    """For how long nobody polls in vain after it."""
+    end_ns = begin_ns + PEER_NS + 1
+    back_off.yielded(begin_ns, end_ns)
+    return back_off.contended_until_ns - end_ns
+
+
+def test_each_further_long_yield_is_remembered_for_twice_as_long_within_a_bound() -> None:
+    back_off = PollBackOff(memory_ns=10_000_000)
+    found = [long_yield(back_off, begin_ns) for begin_ns in range(0, 10**10, 10**9)]
+    assert found == [10_000_000, 20_000_000, 40_000_000] + 7 * [LONGEST_MEMORY_NS]
+
+
+def after(back_off: PollBackOff, *polls: tuple[int, bool]) -> int:
+    """What a long yield is remembered for after yields that took so long, behind which there was work, or
+    not."""
+    for took_ns, works in polls:
+        back_off.yielded(0, took_ns)
+        if not works:
+            back_off.missed(10**12)
+        back_off.worked(100)
+    return long_yield(back_off, 1_000)
+
+
+def test_each_yield_up_to_the_peers_before_a_poll_that_finds_something_halves_the_memory() -> None:
+    back_off = PollBackOff(memory_ns=10_000_000)
+    assert [after(back_off) for _ in range(4)] == [10_000_000, 20_000_000, 40_000_000, LONGEST_MEMORY_NS]
+    assert after(back_off, (PEER_NS + 1, True)) == LONGEST_MEMORY_NS, "what came after a long one is no sign"
+    assert after(back_off, (PEER_NS, True), (0, True)) == 20_000_000
+    assert after(back_off, (1, False)) == 40_000_000, "nothing was found behind the yield"
+    assert after(back_off, *9 * [(1, True)]) == 10_000_000
+
+
+def test_a_yield_up_to_the_peers_makes_no_memory_longer() -> None:
+    back_off = PollBackOff(memory_ns=10_000_000, contended_ns=50)
+    assert after(back_off, *9 * [(PEER_NS, False)]) == 10_000_000
+
+
+def test_beside_others_that_compute_a_yield_up_to_a_millisecond_is_not_taken_for_the_peers() -> None:
+    back_off = PollBackOff()
+    for begin_ns in range(2):
+        long_yield(back_off, begin_ns)
+    back_off.yielded(0, PEER_NS)
+    back_off.worked(PEER_NS + 1)
+    assert back_off.contended(PEER_NS + 1)
+    assert not back_off.shares
+    back_off.yielded(0, PEER_NS)
+    back_off.worked(PEER_NS + 1)
+    assert back_off.shares, "the second one is"
+    assert not back_off.contended(PEER_NS + 1)
+
+
+def test_a_call_that_finds_what_it_waits_for_halves_the_memory() -> None:
+    budget = PollBudget()
+    assert [long_yield(budget, 0) for _ in range(3)] == [CALL_MEMORY_NS << n for n in range(3)]
+    budget.found()
+    budget.found()
+    assert long_yield(budget, 0) == 2 * CALL_MEMORY_NS
+    for _ in range(5):
+        budget.found()
+    assert long_yield(budget, 0) == CALL_MEMORY_NS
 
 
 def test_who_begins_anew_sleeps_at_once_and_remembers_that_others_run():
@@ -89,8 +154,8 @@ def test_who_begins_anew_sleeps_at_once_and_remembers_that_others_run():
     back_off.begins()
     back_off.worked(7_000)
     assert back_off.missed(7_001) == SLEEP
-    back_off.worked(16_000)
-    assert back_off.missed(16_001) == AGAIN
+    back_off.worked(16_051)
+    assert back_off.missed(16_052) == AGAIN
 
 
 def test_whom_a_yield_lets_work_is_let_run_at_once_until_nobody_runs() -> None:
@@ -172,7 +237,7 @@ def test_no_call_polls_while_others_want_the_processor() -> None:
     assert not budget.contended(1000 + CALL_CONTENDED_NS)
     budget.yielded(2000, 2001 + CALL_CONTENDED_NS)
     assert budget.contended(2001 + CALL_CONTENDED_NS)
-    end_ns = 2000 + CALL_MEMORY_NS
+    end_ns = 2001 + CALL_CONTENDED_NS + CALL_MEMORY_NS
     assert budget.until(end_ns - 1) == end_ns - 1
     assert budget.until(end_ns) == end_ns + LONGEST_NS
     assert not budget.contended(end_ns)

@@ -7,7 +7,8 @@ cdef class PollBackOff:
     cdef public unsigned long long worked_ns
     cdef public unsigned long long contended_until_ns
     cdef public bint shares
-    cdef unsigned long long _let_run_ns
+    cdef unsigned long long _yield_ns
+    cdef unsigned int _long_yields
 
     cpdef object begins(self)
     cpdef object worked(self, unsigned long long now)

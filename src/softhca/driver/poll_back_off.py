@@ -2,7 +2,8 @@
 
 Where processors are scarce, the party that is waited for may need the processor of the polling thread.  So
 after a few empty polls the thread yields each time.  If a yield took long, other programs compete for the
-processor, and for a while polling is useless: the thread sleeps.  It also sleeps once it has polled in vain
+processor, and for a while polling is useless: the thread sleeps; the longer, the more often that has
+happened.  It also sleeps once it has polled in vain
 for its time limit: until it is woken or, where nothing wakes it, for a fraction of the time that it has
 polled in vain (`PollBackOff.sleep_ns`), so that it notices an event late by no more than that fraction.
 
@@ -36,7 +37,12 @@ SWITCH_NS = 3_000
 """A shorter yield has let nobody run."""
 
 CONTENTION_MEMORY_NS = 20_000_000
-"""How long a processor counts as contended after such a yield."""
+"""How long a processor counts as contended after the first such yield."""
+
+LONGEST_MEMORY_NS = 80_000_000
+"""Twice as long for each one of more than `PEER_NS` before, up to this: beside programs that only compute a
+yield costs a time slice of theirs, and every trial of one is such a yield.  Half as long again after each
+yield up to `PEER_NS` that a poll with work follows."""
 
 SLEEP_FRACTION = 8
 """A nap takes this fraction (1/n) of the time that was polled in vain."""
@@ -66,16 +72,18 @@ _PEER_NS, _SWITCH_NS = cython.declare(cython.ulonglong, PEER_NS), cython.declare
 _MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
 _SHORTEST = cython.declare(cython.ulonglong, SHORTEST_NS)
 _TRY_EACH = cython.declare(cython.uint, TRY_EACH)
+_LONGEST_MEMORY_NS = cython.declare(cython.ulonglong, LONGEST_MEMORY_NS)
 _SLEEP_FRACTION = cython.declare(cython.ulonglong, SLEEP_FRACTION)
 
 
 class PollBackOff:
     """``at_once``: after so many empty polls the thread yields.  ``limit_ns``: how long it polls in vain
     before it sleeps.  ``contended_ns`` and ``memory_ns``: after a yield that took longer than the one it does
-    not poll in vain for the other.  ``empty_polls`` counts the empty polls since the last one that found
-    something.  ``shares``: whom it waits for runs on this processor, so that an empty poll is followed by a
-    yield at once: a yield has let somebody run, and the poll behind it has found something; until one lets
-    nobody run."""
+    not poll in vain for the other, or for twice as long for each very long yield before.  ``empty_polls``
+    counts the empty polls since the last one that found something.  ``shares``: whom it waits for runs on
+    this processor, so that an empty poll is followed by a yield at once: a yield has let somebody run, and
+    the poll behind it has found something; until one lets nobody run.
+    """
 
     def __init__(
         self,
@@ -92,27 +100,31 @@ class PollBackOff:
         self.worked_ns = 0
         self.contended_until_ns = 0
         self.shares = False
-        self._let_run_ns = 0  # how long the yield before the next poll has let others run
+        self._long_yields = 0  # how often the memory is doubled
+        self._yield_ns = 0  # how long the yield before the next poll took, 0 where there was none
 
     def begins(self) -> None:
         """A thread begins to poll anew: what was found before is no reason to poll on."""
         self.empty_polls = 0
-        self.worked_ns = self._let_run_ns = 0
+        self.worked_ns = self._yield_ns = 0
 
     def worked(self, now: int) -> None:
         """A poll at ``now`` found something, or a sleep has ended."""
         self.empty_polls = 0
         self.worked_ns = now
-        if self._let_run_ns:
-            if self._let_run_ns <= _PEER_NS:
-                self.shares = True
-                self.contended_until_ns = 0
-            self._let_run_ns = 0
+        if self._yield_ns:
+            if self._yield_ns <= _PEER_NS:
+                if self._long_yields:
+                    self._long_yields -= 1
+                if self._yield_ns >= _SWITCH_NS and not self._long_yields:
+                    self.shares = True
+                    self.contended_until_ns = 0
+            self._yield_ns = 0
 
     def missed(self, now: int) -> int:
         """A poll at ``now`` found nothing: what to do."""
         self.empty_polls += 1
-        self._let_run_ns = 0
+        self._yield_ns = 0
         if self.contended(now) or self.idle_ns(now) >= self.limit_ns:
             return _SLEEP
         return _YIELD if self.shares or self.empty_polls > self.at_once else _AGAIN
@@ -133,12 +145,14 @@ class PollBackOff:
     def yielded(self, begin_ns: int, end_ns: int) -> None:
         """The thread yielded the processor from ``begin_ns`` to ``end_ns``, or polled in vain so long."""
         took: cython.ulonglong = end_ns - begin_ns
+        memory: cython.ulonglong = self.memory_ns << self._long_yields
         if took > self.contended_ns:
-            self.contended_until_ns = begin_ns + self.memory_ns
+            self.contended_until_ns = end_ns + memory
+            if took > _PEER_NS and memory < _LONGEST_MEMORY_NS:
+                self._long_yields += 1
         if took < _SWITCH_NS:
             self.shares = False
-        else:
-            self._let_run_ns = took
+        self._yield_ns = took or 1
 
 
 class PollBudget(PollBackOff):
@@ -166,6 +180,8 @@ class PollBudget(PollBackOff):
     def found(self) -> None:
         """What a call waited for has come while it polled."""
         self.limit_ns = self.longest_ns
+        if self._long_yields:
+            self._long_yields -= 1
 
     def gave_up(self) -> None:
         """It has not."""
