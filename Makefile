@@ -22,8 +22,9 @@ test: test-tools $(VENV)/.installed
 
 # Half more tests at once than there are processors (tests/suite_plan.py), those of one file in one process, long
 # files first.
-# Limits of time end what hangs, and grow with the slowness of the machine (tests/machine_speed.py).
-PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
+# Limits of time end what hangs, and grow with the slowness of the machine (tests/machine_speed.py).  A process that
+# crashes is a failure that ends the run: xdist would give its file to another one, again and again, or wait for it.
+PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Compiled modules in $(VENV).  What builds them is there too, and no environment of pip's own, so that the build
 # can be watched; it makes the wheel that pip unpacks.  What is made already below build/ is found again, here and
