@@ -122,6 +122,7 @@ ONCE = (
             "native/test_native_hostile.py",
             "native/test_native_importing.py",
             "native/test_native_loading.py",
+            "native/test_native_memory.py",
             "native/test_native_mpi.py",
             "native/test_native_objects.py",
             "native/test_native_perftest.py",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 FOREIGN = re.compile(r"^(?:[ab]/)?(?:.*?src/)?softhca/|^[ab]/(?=[a-z]+/)")
 JUDGES = "simulation/"
-SUFFIXES = (".py", ".asm", ".inc", ".c")
+SUFFIXES = (".py", ".asm", ".inc", ".c", ".h")
 """Modules, microcode, which is assembled where it is loaded, and C that tests compile."""
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 

@@ -19,6 +19,7 @@ from mutant_gates import GATES
 from mutant_hardware import HARDWARE
 from mutant_meant import MEANT
 from mutant_native import NATIVE
+from mutant_native_memory import NATIVE_MEMORY
 from mutant_native_parts import PARTS
 from mutant_planted import PLANTED
 from mutant_rooms import ROOMS
@@ -434,6 +435,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *HARDWARE,
     *GATES,
     *NATIVE,
+    *NATIVE_MEMORY,
     *PARTS,
     *VERBS,
     *PLANTED,
