@@ -21,7 +21,8 @@ cdef class EndNode(Owner):
     cdef dict _notified_ps
     cdef dict _flows
     cdef list _behind
+    cdef long long _turns
 
     cpdef object send(self, Packet packet)
-    cdef object _next(self, _Flow flow, long long now_ps)
+    cdef object _next(self, _Flow flow, bint is_turn, long long now_ps)
     cdef object _notify(self, Packet packet, long long now_ps)

@@ -18,9 +18,10 @@ NOTIFICATION_BYTES = 42
 """A congestion notification: LRH, BTH, 16 bytes that are reserved, ICRC and VCRC (RoCEv2's CNP, in native
 framing)."""
 
-DELIVER, NEXT = range(2)
+DELIVER, NEXT, TURN = range(3)
 _DELIVER = cython.declare(cython.int, DELIVER)
 _NEXT = cython.declare(cython.int, NEXT)
+_TURN = cython.declare(cython.int, TURN)
 _VL15 = cython.declare(cython.int, MANAGEMENT_VL)
 
 
@@ -42,7 +43,7 @@ class EndNode(Owner):
     ``deliver(packet, now_ps)`` is called when a packet is wholly here.  ``congestion()`` makes the congestion
     control of a new flow; without it none slows down.  Marked packets are answered in any case, but no source
     more often than each ``notify_ps``.  A flow hands the port its next packet when the one before has left,
-    so that flows share the link packet by packet.
+    and behind the flows that wait already, so that flows share the link packet by packet.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class EndNode(Owner):
         self._notified_ps: dict[int, int] = {}
         self._flows: dict[int, _Flow] = {}
         self._behind: list[deque[_Flow]] = [deque() for _ in range(settings.lanes)]
+        self._turns = 0  # lanes on which the first that has waited is about to have its turn
 
     def send(self, packet: Packet) -> None:
         """Send a packet behind what waits for the same destination."""
@@ -84,20 +86,27 @@ class EndNode(Owner):
         """Packets that have not been handed to the port."""
         return sum(len(flow.waiting) for flow in self._flows.values())
 
-    def _next(self, flow: _Flow, now_ps: int) -> None:
-        """Hand the flow's next packet to the port, once the one before has gone there."""
+    def _next(self, flow: _Flow, is_turn: bool, now_ps: int) -> None:
+        """Hand the flow's next packet to the port, once the one before has gone there, and those have who
+        wait; ``is_turn``: it is the first of these."""
         packet = flow.waiting.first()
         assert packet is not None
         port = self.port
+        vl: cython.int = packet.vl
         length: cython.int = packet.length_bytes
+        if is_turn:
+            self._turns &= ~(1 << vl)
         if not port.up:
             flow.waiting.take()
             port.discard(packet, "link down")
-            self.sent(port, packet.vl, now_ps)
+            self.sent(port, vl, now_ps)
         else:
             transmission_ps: cython.longlong = port.transmission_ps(length)
-            if port.queued_blocks(packet.vl):
-                self._behind[packet.vl].append(flow)  # until the port has sent what it has
+            if is_turn and port.queued_blocks(vl):
+                self._behind[vl].appendleft(flow)
+                return
+            if not is_turn and (port.queued_blocks(vl) or self._behind[vl] or self._turns >> vl & 1):
+                self._behind[vl].append(flow)  # until the port has sent what it has
                 return
             flow.waiting.take()
             pause_ps = flow.control.pause_ps(length, transmission_ps, now_ps) if flow.control else 0
@@ -109,8 +118,9 @@ class EndNode(Owner):
 
     def sent(self, port: Port, vl: int, now_ps: int) -> None:
         """`Owner.sent`: the next flow may give the port a packet."""
-        if vl != _VL15 and self._behind[vl] and not port.queued_blocks(vl):
-            self.events.plan(now_ps, self, _NEXT, self._behind[vl].popleft())
+        if vl != _VL15 and self._behind[vl] and not self._turns >> vl & 1 and not port.queued_blocks(vl):
+            self._turns |= 1 << vl
+            self.events.plan(now_ps, self, _TURN, self._behind[vl].popleft())
 
     def arrived(self, port: Port, packet: Packet, now_ps: int, tail_ps: int) -> None:
         """`Owner.arrived`."""
@@ -118,8 +128,8 @@ class EndNode(Owner):
 
     def fire(self, what: int, argument: Any, now_ps: int) -> None:
         """`Handler.fire`."""
-        if what == _NEXT:
-            self._next(argument, now_ps)
+        if what != _DELIVER:
+            self._next(argument, what == _TURN, now_ps)
             return
         packet: Packet = argument
         if packet.held is not None:
