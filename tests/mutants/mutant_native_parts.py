@@ -17,7 +17,9 @@ COMMANDS = "native/preload/cm_commands.c"
 GROUPS = "native/preload/cm_groups.c"
 DEVICES = "native/preload/cm_devices.c"
 ROUTES = "native/preload/cm_routes.c"
+SCALING = "native/scaling.c"
 OBJECTS = "native/test_native_objects.py"
+BY_SCALING = "native/test_native_scaling.py"
 PRELOAD = "native/test_native_preload.py"
 
 PARTS: tuple[tuple[Mutant, str], ...] = (
@@ -305,4 +307,18 @@ PARTS: tuple[tuple[Mutant, str], ...] = (
        "a flow label has 16 bits"), PRELOAD),
     (m("parts-cr-hop", ROUTES, ".hop_limit = (uint8_t)way};", ".hop_limit = (uint8_t)(way >> 8)};",
        "a group's hop limit is another field"), PRELOAD),
+    (m("parts-wq-posted-in-reset", POSTING, "    if (!error && base->state == SOFTHCA_WQS_RESET)\n        error = EINVAL;\n", "",
+       "a receive is posted to a queue that forgets it"), BY_SCALING),
+    (m("parts-wq-flush-unrung", POSTING, "        host_ring(host, wq->doorbell); /* in the error state the adapter flushes it */\n", "        host_kick(host);\n",
+       "what is posted in the error state never completes"), BY_SCALING),
+    (m("parts-wq-reset-keeps-completions", SCALING, "    if (resets)\n        cq_drop(CQ(base->cq), base->wq_num);\n", "",
+       "completions of before a reset are polled after it"), BY_SCALING),
+    (m("parts-wq-state-of-a-refusal", SCALING, "        base->state = former;\n        return said(error);\n", "        (void)former;\n        return said(error);\n",
+       "a refused transition shows in the queue's state"), BY_SCALING),
+    (m("parts-wq-fatal-of-a-queue-pair", "native/events.c", "    return kind == SOFTHCA_EVENT_WQ_FATAL;\n", "    return kind == -1;\n",
+       "the error of a work queue is told as a port's"), BY_SCALING),
+    (m("parts-wq-table-out-of-order", SCALING, "            runs[count++] = (struct softhca_run){attr->ind_tbl[i]->wq_num, 1};", "            runs[count++] = (struct softhca_run){attr->ind_tbl[entries - 1 - i]->wq_num, 1};",
+       "the entries of a table stand in another order"), BY_SCALING),
+    (m("parts-wq-holds-no-cq", SCALING, "    cq_use(attr->cq, 1);\n", "",
+       "a completion queue goes under its work queue where no adapter is left to say so"), BY_SCALING),
 )  # fmt: skip

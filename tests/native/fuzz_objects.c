@@ -41,6 +41,8 @@ static struct ibv_mw *mws[MOST];
 static struct ibv_ah *ahs[MOST];
 static struct ibv_flow *flows[MOST];
 static struct ibv_pd *parents[MOST];
+static struct ibv_wq *wqs[MOST];
+static struct ibv_rwq_ind_table *table;
 static struct ibv_xrcd *xrcd;
 static unsigned char data[2 * PAGE];
 unsigned objects_seen; /* so that what is read is used */
@@ -223,6 +225,39 @@ static void steer(unsigned at, unsigned char kind)
     free(rule);
 }
 
+/* Work queues, posts to them, a table of them and a queue pair with it. */
+static void scale(unsigned at, unsigned char kind)
+{
+    struct ibv_wq_init_attr init = {.max_wr = ENTRIES, .max_sge = 2, .pd = pd, .cq = &cq->base,
+                                    .comp_mask = kind == 255, .create_flags = kind};
+    struct ibv_wq_attr attr = {.attr_mask = kind % 8, .wq_state = fed() % 4, .curr_wq_state = fed() % 4};
+    struct ibv_wq *many[4];
+    struct ibv_rwq_ind_table_init_attr making = {.log_ind_tbl_size = kind % 3, .ind_tbl = many};
+    struct ibv_qp_init_attr_ex scaled = {.qp_type = RAW_PACKET, .comp_mask = 1 | 16 | 32, .pd = pd, .rwq_ind_tbl = table,
+        .rx_hash_conf = {1, (uint8_t)(kind % 41), data, fed()}};
+    struct ibv_sge pieces[2] = {{(uintptr_t)data, kind, 0}, {(uintptr_t)data, kind, 0}};
+    struct ibv_recv_wr receive = {.sg_list = pieces, .num_sge = fed() % 3}, *bad;
+    struct ibv_qp *made;
+    if (!wqs[at]) {
+        wqs[at] = cq ? front->create_wq(context, &init) : NULL;
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        many[i] = wqs[i % MOST] ? wqs[i % MOST] : kind % 16 ? wqs[at] : NULL;
+    wqs[at]->post_recv(wqs[at], &receive, &bad);
+    front->modify_wq(wqs[at], &attr);
+    if (!table)
+        table = front->create_rwq_ind_table(context, &making);
+    made = front->create_qp_ex(context, &scaled);
+    if (made && !context->ops.post_recv(made, &receive, &bad))
+        abort(); /* it has no queue */
+    end_all(made, NULL, NULL, NULL);
+    if (table && kind % 4 == 1 && !front->destroy_rwq_ind_table(table))
+        table = NULL;
+    if (kind % 4 == 3 && !front->destroy_wq(wqs[at]))
+        wqs[at] = NULL;
+}
+
 static void *give(struct ibv_pd *domain, void *unused, size_t bytes, size_t alignment, uint64_t kind)
 {
     unsigned char answer = fed() % 8;
@@ -357,7 +392,7 @@ static void step(void)
 {
     unsigned char kind = fed(), which = fed();
     unsigned at = which % MOST;
-    switch (kind % 13) {
+    switch (kind % 14) {
     case 0: make_queues(); break;
     case 1: case 2: poll_one_by_one(); break;
     case 3: post_batch(); break;
@@ -370,6 +405,7 @@ static void step(void)
     case 10: ask(); break;
     case 11: steer(at, which); break;
     case 12: parent_domains(at, which); break;
+    case 13: scale(at, which); break;
     }
 }
 
@@ -381,6 +417,12 @@ static void finish(void)
             flows[at] = NULL;
     if (qp)
         ibv_destroy_qp(qp);
+    if (table)
+        front->destroy_rwq_ind_table(table);
+    for (int at = 0; at < MOST; at++)
+        if (wqs[at] && !front->destroy_wq(wqs[at]))
+            wqs[at] = NULL;
+    table = NULL;
     for (int at = MOST - 1; at >= 0; at--) /* the first one may be another one's */
         if (parents[at] && !ibv_dealloc_pd(parents[at]))
             parents[at] = NULL;

@@ -24,6 +24,8 @@ LIES: dict[str, tuple[int, dict[str, int]]] = {
     "inline data": (control.CREATE_QP, {"max_inline_data": 1 << 16}),
     "shared receives": (control.CREATE_SRQ, {"max_wr": 1 << 20}),
     "shared elements": (control.CREATE_SRQ, {"max_sge": 4000}),
+    "work queue": (control.CREATE_WQ, {"doorbell": 1 << 30}),
+    "scaled": (control.CREATE_RSS_QP, {"doorbell": 1 << 30}),
     "table": (control.QUERY_PORT, {"gid_tbl_len": (1 << 32) - 1}),
 }
 """By name: the command, and what its reply says instead."""

@@ -23,7 +23,7 @@ from softhca.queues.header import header
 LIMIT_S = limit_s(60)
 CASES = ["extended", "threads", "forks", "events", "resets", "unmapped", "unmappable", "refusals",
          "device_memory", "advice", "rate_limit", "rnr_timers", "states", "buffers",
-         "allocators", "null_regions", "flows", "handed_out", "hints"]  # fmt: skip
+         "allocators", "null_regions", "flows", "scaling", "handed_out", "hints"]  # fmt: skip
 """What ``verbs_client`` tries."""
 CM_CASES = [
     "refusals", "types", "descriptors", "garbage", "connections", "timewait", "refused", "datagrams",

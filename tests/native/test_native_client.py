@@ -21,7 +21,7 @@ from softhca.runtime.server import MAX_APPLICATIONS
 
 LIAR = str(Path(__file__).with_name("lying_adapter.py"))
 LIES = ["doorbell", "sends", "receives", "send elements", "receive elements", "inline data",
-        "shared receives", "shared elements", "table"]  # fmt: skip
+        "shared receives", "shared elements", "work queue", "scaled", "table"]  # fmt: skip
 MEMORIES = ["short", "of no bytes", "not sealed", "endless"]
 """What an adapter process says that cannot be, by its names in ``lying_adapter.py``."""
 KERNEL_HEADER = Path("/usr/include/rdma/rdma_user_cm.h")

@@ -108,7 +108,16 @@ FIELDS = {
     "ibv_qp_attr": "qp_state qkey dest_qp_num qp_access_flags cap ah_attr alt_ah_attr pkey_index sq_draining"
                    " max_rd_atomic min_rnr_timer port_num rnr_retry rate_limit",
     "ibv_qp_init_attr": "send_cq srq cap qp_type sq_sig_all",
-    "ibv_qp_init_attr_ex": "comp_mask pd xrcd create_flags send_ops_flags",
+    "ibv_qp_init_attr_ex": "comp_mask pd xrcd create_flags rwq_ind_tbl rx_hash_conf source_qpn"
+                           " send_ops_flags",
+    "ibv_wq": "wq_context pd cq wq_num handle state wq_type post_recv mutex cond events_completed",
+    "ibv_wq_init_attr": "wq_context wq_type max_wr max_sge pd cq comp_mask create_flags",
+    "ibv_wq_attr": "attr_mask wq_state curr_wq_state flags flags_mask",
+    "ibv_rwq_ind_table": "context ind_tbl_handle ind_tbl_num comp_mask",
+    "ibv_rwq_ind_table_init_attr": "log_ind_tbl_size ind_tbl comp_mask",
+    "ibv_rx_hash_conf": "rx_hash_function rx_hash_key_len rx_hash_key rx_hash_fields_mask",
+    "ibv_rss_caps": "supported_qpts max_rwq_indirection_tables max_rwq_indirection_table_size"
+                    " rx_hash_fields_mask rx_hash_function",
     "ibv_send_wr": "next sg_list opcode"
                            " send_flags wr", "ibv_recv_wr": "next sg_list num_sge",
     "ibv_wc": "status opcode vendor_err byte_len qp_num src_qp wc_flags pkey_index slid sl dlid_path_bits",
@@ -117,7 +126,7 @@ FIELDS = {
     "ibv_alloc_dm_attr": "length log_align_req", "ibv_dm": "context memcpy_to_dm memcpy_from_dm handle",
     "ibv_srq_init_attr_ex": "attr comp_mask srq_type pd xrcd cq", "ibv_async_event": "element event_type",
     "ibv_device_attr_ex": "comp_mask completion_timestamp_mask hca_core_clock device_cap_flags_ex rss_caps"
-                          " xrc_odp_caps phys_port_cnt_ex",
+                          " max_wq_type_rq raw_packet_caps xrc_odp_caps phys_port_cnt_ex",
 }  # fmt: skip
 """Structures that grew at their ends since are compared by their fields, all others by their size too."""
 GREW = {"ibv_port_attr", "ibv_qp_ex"}

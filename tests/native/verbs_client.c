@@ -783,6 +783,188 @@ static void flows(void)
     CHECK(!front->destroy_flow(flow) && !ibv_destroy_qp(receiver) && !ibv_destroy_qp(sender));
 }
 
+/* Receive-side scaling: work queues, a table of them, and a queue pair that receives by it. */
+static const unsigned char hash_key[40] = {
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
+    0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
+
+/* Published hashes of these addresses and ports by that key: 0x323e8fc2 and, with the ports, 0x51ccc178; 0xd718262a
+   and 0xc626b0ea. */
+static const unsigned char hashed[2][12] = {
+    {66, 9, 149, 187, 161, 142, 100, 80, 2794 >> 8, 2794 & 255, 1766 >> 8, 1766 & 255},
+    {199, 92, 111, 2, 65, 69, 140, 83, 14230 >> 8, 14230 & 255, 4739 >> 8, 4739 & 255}};
+
+static struct ibv_wq *work_queue(struct ibv_cq *completes)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_wq_init_attr init = {.max_wr = 4, .max_sge = 2, .pd = pd, .cq = completes, .wq_context = &init};
+    struct ibv_wq *made = front->create_wq(context, &init);
+    CHECK(made && made->context == context && made->pd == pd && made->cq == completes && made->state == 0);
+    CHECK(made->wq_context == &init && made->wq_num);
+    return made;
+}
+
+static int move(struct ibv_wq *wq, uint32_t mask, int state, int current)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_wq_attr attr = {.attr_mask = mask, .wq_state = state, .curr_wq_state = current};
+    return front->modify_wq(wq, &attr);
+}
+
+static void states_of_work_queues(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_wq *wq = work_queue(cq);
+    struct ibv_sge rooms[3] = {{(uintptr_t)data, 64, mr->lkey}};
+    struct ibv_recv_wr receive = {.wr_id = 7, .sg_list = rooms, .num_sge = 1}, *bad = NULL;
+    struct ibv_wc wc;
+    CHECK(wq->post_recv(wq, &receive, &bad) == EINVAL && bad == &receive);
+    CHECK(move(wq, 1, 2, 0) == EINVAL && move(wq, 1, 9, 0) == EINVAL && move(wq, 0, 1, 0) == EINVAL);
+    CHECK(move(wq, 4, 0, 0) == EOPNOTSUPP && move(wq, 8, 0, 0) == EINVAL && wq->state == 0);
+    CHECK(!move(wq, 1, 1, 0) && wq->state == 1);
+    CHECK(!wq->post_recv(wq, &receive, &bad) && !move(wq, 3, 2, 1) && wq->state == 2);
+    wc = completion();
+    CHECK(wc.wr_id == 7 && wc.status == 5 && wc.qp_num == wq->wq_num);
+    CHECK(!wq->post_recv(wq, &receive, &bad) && completion().status == 5);
+    CHECK(move(wq, 1, 1, 0) == EINVAL && move(wq, 3, 0, 1) == EINVAL && wq->state == 2);
+    CHECK(!wq->post_recv(wq, &receive, &bad) && !move(wq, 1, 0, 0) && !move(wq, 1, 1, 0));
+    CHECK(!context->ops.poll_cq(cq, 1, &wc)); /* what was flushed went with the reset */
+    receive.num_sge = 3;
+    CHECK(wq->post_recv(wq, &receive, &bad) == EINVAL);
+    receive.num_sge = 0;
+    for (int i = 0; i < 4; i++)
+        CHECK(!wq->post_recv(wq, &receive, &bad));
+    CHECK(wq->post_recv(wq, &receive, &bad) == ENOMEM);
+    CHECK(ibv_destroy_cq(cq) == EBUSY && !front->destroy_wq(wq));
+}
+
+static void refused_scaling(struct ibv_wq *wq, struct ibv_rwq_ind_table *table)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    const struct ibv_wq_init_attr right = {.max_wr = 4, .max_sge = 2, .pd = pd, .cq = cq};
+    struct ibv_wq_init_attr wrong[] = {right, right, right, right, right, right, right};
+    struct ibv_wq *many[4] = {wq, wq, wq, wq}, *none[2] = {wq, NULL};
+    struct ibv_rwq_ind_table_init_attr tables[] = {{.log_ind_tbl_size = 1, .ind_tbl = many, .comp_mask = 1},
+                                                   {.log_ind_tbl_size = 12, .ind_tbl = many},
+                                                   {.log_ind_tbl_size = 40, .ind_tbl = many},
+                                                   {.log_ind_tbl_size = 1}, {.log_ind_tbl_size = 1, .ind_tbl = none}};
+    struct ibv_qp_init_attr_ex init = {.qp_type = 8, .comp_mask = 1 | 4 | 16 | 32, .pd = pd, .rwq_ind_tbl = table,
+        .rx_hash_conf = {1, 40, (uint8_t *)hash_key, 3}}, bad;
+    wrong[0].pd = NULL, wrong[1].cq = NULL, wrong[2].wq_type = 1, wrong[3].comp_mask = 2, wrong[4].max_wr = 0;
+    wrong[5].max_sge = 1 << 20, wrong[6].comp_mask = 1, wrong[6].create_flags = 2;
+    for (int i = 0; i < 7; i++)
+        CHECK(!front->create_wq(context, wrong + i) && errno == (i == 6 ? EOPNOTSUPP : EINVAL));
+    for (int i = 0; i < 5; i++)
+        CHECK(!front->create_rwq_ind_table(context, tables + i) && errno == EINVAL);
+#define REFUSED(error, change) \
+    (bad = init, change, errno = 0, CHECK(!front->create_qp_ex(context, &bad) && errno == error))
+    REFUSED(EOPNOTSUPP, bad.qp_type = 4);
+    REFUSED(EOPNOTSUPP, bad.create_flags = 1);
+    REFUSED(EOPNOTSUPP, bad.comp_mask |= 64);
+    REFUSED(EOPNOTSUPP, bad.rx_hash_conf.rx_hash_function = 2);
+    REFUSED(EOPNOTSUPP, bad.rx_hash_conf.rx_hash_fields_mask = 1ull << 31);
+    REFUSED(EINVAL, bad.comp_mask &= ~16u);
+    REFUSED(EINVAL, bad.comp_mask &= ~32u);
+    REFUSED(EINVAL, bad.rwq_ind_tbl = NULL);
+    REFUSED(EINVAL, bad.cap.max_recv_wr = 1);
+    REFUSED(EINVAL, bad.cap.max_send_wr = 1);
+    REFUSED(EINVAL, bad.rx_hash_conf.rx_hash_key_len = 39);
+    REFUSED(EINVAL, bad.rx_hash_conf.rx_hash_key = NULL);
+    REFUSED(EINVAL, bad.rx_hash_conf.rx_hash_fields_mask = 0);
+#undef REFUSED
+}
+
+/* A frame of TCP between those addresses and ports. */
+static void put_segment(unsigned char *frame, const unsigned char *fields)
+{
+    memset(frame, 0, 64);
+    memcpy(frame, frame_head, 12);
+    frame[12] = 8, frame[14] = 0x45, frame[17] = 40, frame[22] = 64, frame[23] = 6;
+    memcpy(frame + 26, fields, 12);
+}
+
+static void scaled_frames(struct ibv_wq **queues, struct ibv_cq **cqs)
+{
+    struct ibv_qp *sender = raw_qp();
+    struct ibv_sge sge = {(uintptr_t)data, 64, mr->lkey}, room = {(uintptr_t)data + BYTES / 2, 2048, mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1, .opcode = 2, .sg_list = &sge, .num_sge = 1, .send_flags = 2}, *unsent;
+    struct ibv_recv_wr receive = {.wr_id = 2, .sg_list = &room, .num_sge = 1}, *bad;
+    static const unsigned entries[2] = {0x51ccc178 & 3, 0xc626b0ea & 3};
+    struct ibv_wc wc;
+    for (int i = 0; i < 2; i++) {
+        struct ibv_wq *wq = queues[entries[i]];
+        put_segment(data, hashed[i]);
+        CHECK(!wq->post_recv(wq, &receive, &bad) && !context->ops.post_send(sender, &wr, &unsent));
+        CHECK(completion().wr_id == 1);
+        while (!context->ops.poll_cq(cqs[entries[i]], 1, &wc))
+            ;
+        CHECK(wc.status == 0 && wc.qp_num == wq->wq_num && wc.byte_len == 64 && wc.wr_id == 2);
+        CHECK(!memcmp(data, data + BYTES / 2, 64));
+    }
+    put_segment(data, hashed[0]); /* more completions than their queue has room for */
+    for (int i = 0; i < 2; i++)
+        CHECK(!queues[entries[0]]->post_recv(queues[entries[0]], &receive, &bad));
+    for (int i = 0; i < 2; i++)
+        CHECK(!context->ops.post_send(sender, &wr, &unsent) && completion().wr_id == 1);
+    CHECK(!ibv_destroy_qp(sender));
+}
+
+static void scaling(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_device_attr_ex attr;
+    struct ibv_cq *cqs[4];
+    struct ibv_wq *queues[4];
+    struct ibv_rwq_ind_table *table;
+    struct ibv_rwq_ind_table_init_attr making = {.log_ind_tbl_size = 2, .ind_tbl = queues};
+    struct ibv_qp_init_attr_ex init = {.qp_type = 8, .comp_mask = 1 | 16 | 32, .pd = pd, .send_cq = cq, .recv_cq = cq,
+        .rx_hash_conf = {1, 40, (uint8_t *)hash_key, 3 | 16 | 32}};
+    struct ibv_recv_wr receive = {.wr_id = 2}, *bad;
+    struct ibv_async_event event;
+    struct ibv_qp *qp;
+    struct ibv_flow *flow;
+    struct rules rules;
+    int status;
+    CHECK(!front->query_device_ex(context, NULL, &attr, sizeof attr));
+    CHECK(attr.rss_caps.supported_qpts == 1 << 8 && attr.rss_caps.rx_hash_fields_mask == 255);
+    CHECK(attr.rss_caps.rx_hash_function == 1 && attr.rss_caps.max_rwq_indirection_table_size == 2048);
+    CHECK(attr.rss_caps.max_rwq_indirection_tables == 4096 && attr.max_wq_type_rq == 16384 && !attr.raw_packet_caps);
+    states_of_work_queues();
+    for (int i = 0; i < 4; i++) {
+        CHECK((cqs[i] = ibv_create_cq(context, 1, NULL, NULL, 0)));
+        queues[i] = work_queue(cqs[i]);
+        CHECK(!move(queues[i], 1, 1, 0));
+    }
+    CHECK((table = front->create_rwq_ind_table(context, &making)) && table->context == context && table->ind_tbl_num);
+    refused_scaling(queues[0], table);
+    init.rwq_ind_tbl = table;
+    CHECK((qp = front->create_qp_ex(context, &init)) && qp->qp_num && qp->pd == pd && !qp->recv_cq && !qp->send_cq);
+    CHECK(front->destroy_wq(queues[1]) == EBUSY && front->destroy_rwq_ind_table(table) == EBUSY);
+    CHECK(context->ops.post_recv(qp, &receive, &bad) == EINVAL);
+    ask_for_frame(&rules);
+    CHECK((flow = front->create_flow(qp, &rules.attr)));
+    scaled_frames(queues, cqs);
+    CHECK(!ibv_get_async_event(context, &event));
+    while (event.event_type != 19) {
+        ibv_ack_async_event(&event);
+        CHECK(!ibv_get_async_event(context, &event));
+    }
+    CHECK(event.element.wq == queues[0x51ccc178 & 3]);
+    ibv_ack_async_event(&event);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) { /* all of it is its parent's: what the child has ends here alone */
+        CHECK(queues[0]->post_recv(queues[0], &receive, &bad) == EIO && move(queues[0], 1, 0, 0) == EIO);
+        CHECK(!front->create_rwq_ind_table(context, &making) && errno == EIO);
+        CHECK(!front->destroy_wq(queues[0]) && !front->destroy_rwq_ind_table(table));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(!front->destroy_flow(flow) && !ibv_destroy_qp(qp) && !front->destroy_rwq_ind_table(table));
+    for (int i = 0; i < 4; i++)
+        CHECK(!front->destroy_wq(queues[i]) && !ibv_destroy_cq(cqs[i]));
+}
+
 /* Advice on regions on demand; domains and queues as programs of a processor's number and of allocators make
    them. */
 static void advice(void)
@@ -1152,18 +1334,40 @@ static void crowded(void)
     _exit(0);
 }
 
+static struct ibv_qp *scaled_of_a_liar(void)
+{
+    struct verbs_front *front = (struct verbs_front *)((char *)context - sizeof *front);
+    struct ibv_wq_init_attr init = {.max_wr = 4, .max_sge = 2, .pd = pd, .cq = cq};
+    struct ibv_wq *wq = front->create_wq(context, &init);
+    struct ibv_rwq_ind_table_init_attr making = {.ind_tbl = &wq};
+    struct ibv_qp_init_attr_ex scaled = {.qp_type = 8, .comp_mask = 1 | 16 | 32, .pd = pd,
+        .rx_hash_conf = {1, 40, (uint8_t *)hash_key, 3}};
+    struct ibv_qp *made;
+    int error;
+    if (!wq)
+        return NULL;
+    scaled.rwq_ind_tbl = front->create_rwq_ind_table(context, &making);
+    made = front->create_qp_ex(context, &scaled);
+    error = errno;
+    CHECK(made || (!front->destroy_rwq_ind_table(scaled.rwq_ind_tbl) && !front->destroy_wq(wq)));
+    errno = error;
+    return made;
+}
+
 /* An adapter that is not to be trusted: what cannot be is not used, and nothing that it says afterwards. */
 static void lied_to(void)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
     struct ibv_srq_init_attr shared = {.attr = {DEPTH, 2, 0}};
     struct ibv_qp_init_attr init = {.cap = {DEPTH, DEPTH, 2, 2, 64}, .qp_type = 2};
+    struct ibv_qp *made = NULL;
     CHECK(list && (context = ibv_open_device(list[0])) && (pd = ibv_alloc_pd(context)));
     CHECK((cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0)));
     init.send_cq = init.recv_cq = cq;
-    CHECK(!ibv_create_srq(pd, &shared) || !ibv_create_qp(pd, &init));
+    CHECK(!ibv_create_srq(pd, &shared) || !(made = ibv_create_qp(pd, &init)) || !scaled_of_a_liar());
     CHECK(errno == EIO);
     CHECK(!ibv_alloc_pd(context) && errno == EIO);
+    CHECK(!made || !ibv_destroy_qp(made));
     CHECK(!ibv_destroy_cq(cq) && !ibv_close_device(context));
     _exit(0);
 }
@@ -1271,7 +1475,7 @@ int main(int count, char **words)
     } cases[] = {{"extended", extended}, {"threads", threads}, {"forks", forks}, {"events", events},
                  {"resets", resets}, {"rnr_timers", rnr_timers}, {"states", states},
                  {"device_memory", device_memory}, {"advice", advice}, {"rate_limit", rate_limit},
-                 {"buffers", buffers}, {"allocators", allocators}, {"null_regions", null_regions}, {"flows", flows},
+                 {"buffers", buffers}, {"allocators", allocators}, {"null_regions", null_regions}, {"flows", flows}, {"scaling", scaling},
                  {"handed_out", handed_out}, {"hints", hints},
                  {"lied_to", lied_to}, {"lied_to_of_memory", lied_to_of_memory},
                  {"lied_to_of_tables", lied_to_of_tables},

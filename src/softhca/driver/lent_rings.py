@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from softhca.driver.channels import HostChannel
 
 QP_RING = 1
+WQ_RING = 2
 SRQ_RING = 4
 CQ_RING = 5
 USE_DEFAULT = (1 << 64) - 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from softhca.driver.cq import CqHandle
 from softhca.driver.errors import DriverError
-from softhca.driver.lent_rings import QP_RING, RingAllocator
+from softhca.driver.lent_rings import WQ_RING, RingAllocator
 from softhca.driver.qp import QpHandle
 from softhca.queues import control_fields as control
 from softhca.queues.states import ERR, RESET, RTR
@@ -43,7 +43,7 @@ class WqHandle(QpHandle):
         driver.check_limits({"max_wr": "max_qp_wr", "max_sge": "max_sge"}, wanted)
         self._begin(driver, {"max_recv_wr": max_wr, "max_recv_sge": max_sge}, {cq})
         session = driver.session
-        self._receive_frames, ring = session.reserve_ring(*self._receive_size(), allocator, QP_RING)
+        self._receive_frames, ring = session.reserve_ring(*self._receive_size(), allocator, WQ_RING)
         try:
             reply = session.call(
                 control.CREATE_WQ, pd=pd, cq=cq.number, max_wr=max_wr, max_sge=max_sge, **ring

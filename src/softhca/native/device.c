@@ -336,6 +336,12 @@ static int learn_device(struct context *context)
     attr->packet_pacing_caps.qp_rate_limit_min = reply.qp_rate_limit_min;
     attr->packet_pacing_caps.qp_rate_limit_max = reply.qp_rate_limit_max;
     attr->packet_pacing_caps.supported_qpts = reply.qp_rate_limit_qpts;
+    attr->rss_caps.supported_qpts = reply.rss_qpts;
+    attr->rss_caps.max_rwq_indirection_tables = reply.max_rwq_indirection_tables;
+    attr->rss_caps.max_rwq_indirection_table_size = reply.max_rwq_indirection_table_size;
+    attr->rss_caps.rx_hash_fields_mask = reply.rx_hash_fields_mask;
+    attr->rss_caps.rx_hash_function = (uint8_t)reply.rx_hash_function;
+    attr->max_wq_type_rq = reply.max_wq_type_rq;
     attr->device_cap_flags_ex = reply.device_cap_flags_ex | reply.device_cap_flags;
     attr->completion_timestamp_mask = UINT64_MAX; /* nanoseconds of CLOCK_MONOTONIC */
     attr->hca_core_clock = 1000000;               /* kHz */

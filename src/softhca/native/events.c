@@ -101,6 +101,11 @@ static int of_srq(int kind)
     return kind == SOFTHCA_EVENT_SRQ_ERR || kind == SOFTHCA_EVENT_SRQ_LIMIT_REACHED;
 }
 
+static int of_wq(int kind)
+{
+    return kind == SOFTHCA_EVENT_WQ_FATAL;
+}
+
 static int of_qp(int kind)
 {
     return (kind >= (int)SOFTHCA_EVENT_QP_FATAL && kind <= (int)SOFTHCA_EVENT_PATH_MIG_ERR)
@@ -128,6 +133,13 @@ static int present(struct context *context, const struct softhca_event *from, st
         if (srq) {
             srq->async_events_got++;
             to->element.srq = &srq->srq;
+        }
+    } else if (of_wq(kind)) {
+        struct wq *wq = table_find(&context->wqs, from->element);
+        known = wq != NULL;
+        if (wq) {
+            wq->async_events_got++;
+            to->element.wq = &wq->wq;
         }
     } else if (of_qp(kind)) {
         struct qp *qp = table_find(&context->qps, from->element);
@@ -166,10 +178,13 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
     struct ibv_cq *cq = event->element.cq;
     struct ibv_srq *srq = event->element.srq;
     struct ibv_qp *qp = event->element.qp;
+    struct ibv_wq *wq = event->element.wq;
     if (of_cq(event->event_type))
         acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed, 1);
     else if (of_srq(event->event_type))
         acknowledge(&srq->mutex, &srq->cond, &srq->events_completed, 1);
+    else if (of_wq(event->event_type))
+        acknowledge(&wq->mutex, &wq->cond, &wq->events_completed, 1);
     else if (of_qp(event->event_type))
         acknowledge(&qp->mutex, &qp->cond, &qp->events_completed, 1);
 }

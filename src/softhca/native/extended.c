@@ -38,8 +38,11 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *base, struct ibv_cq_in
 static struct ibv_qp *create_qp_ex(struct ibv_context *base, struct ibv_qp_init_attr_ex *attr)
 {
     const uint32_t known = 1 | 2 | 4 | 64; /* PD, XRCD, CREATE_FLAGS, SEND_OPS_FLAGS */
+    const uint32_t scaling = 16 | 32;      /* IND_TABLE, RX_HASH */
     const uint64_t operations = 0x1bff; /* all but TSO */
     struct ibv_qp *qp;
+    if (attr->comp_mask & scaling)
+        return make_scaled_qp(base, attr);
     if (attr->comp_mask & ~known || (attr->comp_mask & 4 && attr->create_flags)
         || (attr->comp_mask & 64 && attr->send_ops_flags & ~operations))
         return failed(EOPNOTSUPP);
@@ -149,6 +152,7 @@ void set_extended_ops(struct verbs_front *front)
     front->open_xrcd = open_xrcd;
     front->close_xrcd = close_xrcd;
     set_flow_ops(front);
+    set_scaling_ops(front);
     front->alloc_td = alloc_td;
     front->dealloc_td = dealloc_td;
     front->alloc_parent_domain = alloc_parent_domain;

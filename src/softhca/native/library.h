@@ -54,7 +54,7 @@ struct context {
     struct host *host;
     struct device *device;
     pthread_mutex_t objects; /* guards the tables */
-    struct table cqs, qps, srqs;
+    struct table cqs, qps, srqs, wqs;
     struct table mrs;          /* regions on demand by their L_Key, for advice */
     struct ibv_device_attr_ex attributes; /* asked once: a forked child has them too */
     size_t dm_bytes;           /* of all device memories; guarded by objects too */
@@ -95,7 +95,7 @@ struct mr {
     uint32_t access;
 };
 
-enum { RING_OF_QP = 1, RING_OF_SRQ = 4, RING_OF_CQ = 5 }; /* what allocators are told */
+enum { RING_OF_QP = 1, RING_OF_WQ = 2, RING_OF_SRQ = 4, RING_OF_CQ = 5 }; /* what allocators are told */
 
 struct drop {
     uint32_t qp_num;
@@ -124,6 +124,14 @@ struct srq {
     spinlock lock;
     uint32_t max_wr, max_sge, async_events_got;
     struct ibv_cq *cq;         /* of receives for XRC */
+};
+
+struct wq {
+    struct ibv_wq wq;
+    struct numbered entry;
+    struct ring ring;
+    spinlock lock;
+    uint32_t doorbell, max_sge, async_events_got;
 };
 
 struct xrcd {
@@ -164,6 +172,7 @@ struct qp {
 #define CQ(base) ((struct cq *)(base))
 #define QP(base) ((struct qp *)(base))
 #define SRQ(base) ((struct srq *)(base))
+#define WQ(base) ((struct wq *)(base))
 
 static inline void *failed(int error)
 {
@@ -204,10 +213,15 @@ int poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc);
 int req_notify_cq(struct ibv_cq *base, int solicited_only);
 
 struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *attr);
+/* What programs see of a queue pair of this number, and the events that name it. */
+void enter_qp(struct ibv_context *base, struct qp *qp, const struct ibv_qp_init_attr_ex *attr, uint32_t number);
+/* A queue pair that receives by a table of work queues. */
+struct ibv_qp *make_scaled_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *attr);
 void qp_set_extended(struct qp *qp);
 int post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int post_wq_recv(struct ibv_wq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_srq *make_srq(struct ibv_context *base, struct ibv_srq_init_attr_ex *attr);
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
@@ -231,6 +245,7 @@ void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint
 
 void set_extended_ops(struct verbs_front *front);
 void set_flow_ops(struct verbs_front *front);
+void set_scaling_ops(struct verbs_front *front);
 void detach_pages(struct host *host, uint32_t first, uint32_t pages);
 void set_memory_ops(struct verbs_front *front);
 struct ibv_mr *alloc_null_mr(struct ibv_pd *pd);

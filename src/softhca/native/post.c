@@ -244,6 +244,32 @@ int post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_recv_
     return error;
 }
 
+int post_wq_recv(struct ibv_wq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    struct wq *wq = WQ(base);
+    struct host *host = HOST(base->context);
+    uint64_t before;
+    int error = host->dead, written;
+    lock_spin(&wq->lock);
+    if (!error && base->state == SOFTHCA_WQS_RESET)
+        error = EINVAL;
+    before = wq->ring.tail;
+    for (; wr && !error; wr = wr->next) {
+        error = post_one_receive(&wq->ring, wr, wq->max_sge);
+        if (error)
+            break;
+    }
+    written = before != wq->ring.tail;
+    if (written)
+        ring_publish(&wq->ring);
+    unlock_spin(&wq->lock);
+    if (written)
+        host_ring(host, wq->doorbell); /* in the error state the adapter flushes it */
+    if (error && bad)
+        *bad = wr;
+    return error;
+}
+
 /* The builders: between ibv_wr_start and ibv_wr_complete or ibv_wr_abort the send queue is locked.  An
    operation is written when the next one begins, or at the end; nothing is published before. */
 

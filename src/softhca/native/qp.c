@@ -52,8 +52,9 @@ static void free_qp(struct host *host, struct qp *qp)
     free(qp);
 }
 
-static void fill_seen(struct qp *qp, struct ibv_context *base, const struct ibv_qp_init_attr_ex *attr)
+void enter_qp(struct ibv_context *base, struct qp *qp, const struct ibv_qp_init_attr_ex *attr, uint32_t number)
 {
+    struct context *context = CONTEXT(base);
     struct ibv_qp *seen = &qp->ex.base;
     seen->context = base;
     seen->qp_context = attr->qp_context;
@@ -64,6 +65,8 @@ static void fill_seen(struct qp *qp, struct ibv_context *base, const struct ibv_
     seen->qp_type = attr->qp_type;
     pthread_mutex_init(&seen->mutex, NULL);
     pthread_cond_init(&seen->cond, NULL);
+    seen->qp_num = seen->handle = number;
+    table_add(context, &context->qps, &qp->entry, number, qp);
 }
 
 static void fill_fields(const struct ibv_qp_init_attr_ex *attr, struct softhca_create_qp *fields)
@@ -138,11 +141,9 @@ struct ibv_qp *make_qp(struct ibv_context *base, struct ibv_qp_init_attr_ex *att
     attr->cap = qp->cap;
     qp->sq_sig_all = attr->sq_sig_all;
     qp->doorbell = reply.doorbell;
-    fill_seen(qp, base, attr);
-    qp->ex.base.qp_num = qp->ex.base.handle = reply.qp_num;
+    enter_qp(base, qp, attr, reply.qp_num);
     cq_use(attr->send_cq, 1);
     cq_use(attr->recv_cq, 1);
-    table_add(context, &context->qps, &qp->entry, reply.qp_num, qp);
     return &qp->ex.base;
 }
 

@@ -128,6 +128,15 @@ struct ibv_qp_rate_limit_attr {
 };
 SIZED(ibv_qp_rate_limit_attr, 16);
 
+struct ibv_rss_caps {
+    uint32_t supported_qpts;
+    uint32_t max_rwq_indirection_tables;
+    uint32_t max_rwq_indirection_table_size;
+    uint64_t rx_hash_fields_mask;
+    uint8_t rx_hash_function;
+};
+SIZED(ibv_rss_caps, 32);
+
 struct ibv_device_attr_ex {
     struct ibv_device_attr orig_attr;
     uint32_t comp_mask;
@@ -139,7 +148,7 @@ struct ibv_device_attr_ex {
     uint64_t hca_core_clock;
     uint64_t device_cap_flags_ex;
     uint8_t tso_caps[8];
-    uint8_t rss_caps[32];
+    struct ibv_rss_caps rss_caps;
     uint32_t max_wq_type_rq;
     struct ibv_packet_pacing_caps packet_pacing_caps;
     uint32_t raw_packet_caps;
@@ -560,6 +569,68 @@ struct ibv_qp_init_attr {
 };
 SIZED(ibv_qp_init_attr, 64);
 
+struct ibv_wq {
+    struct ibv_context *context;
+    void *wq_context;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    uint32_t wq_num;
+    uint32_t handle;
+    int state;
+    int wq_type;
+    int (*post_recv)(struct ibv_wq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    uint32_t events_completed;
+};
+SIZED(ibv_wq, 152);
+PLACED(ibv_wq, post_recv, 48);
+PLACED(ibv_wq, events_completed, 144);
+
+struct ibv_wq_init_attr {
+    void *wq_context;
+    int wq_type;
+    uint32_t max_wr;
+    uint32_t max_sge;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    uint32_t comp_mask;
+    uint32_t create_flags;
+};
+SIZED(ibv_wq_init_attr, 48);
+
+struct ibv_wq_attr {
+    uint32_t attr_mask;
+    int wq_state;
+    int curr_wq_state;
+    uint32_t flags;
+    uint32_t flags_mask;
+};
+SIZED(ibv_wq_attr, 20);
+
+struct ibv_rwq_ind_table {
+    struct ibv_context *context;
+    int ind_tbl_handle;
+    int ind_tbl_num;
+    uint32_t comp_mask;
+};
+SIZED(ibv_rwq_ind_table, 24);
+
+struct ibv_rwq_ind_table_init_attr {
+    uint32_t log_ind_tbl_size;
+    struct ibv_wq **ind_tbl;
+    uint32_t comp_mask;
+};
+SIZED(ibv_rwq_ind_table_init_attr, 24);
+
+struct ibv_rx_hash_conf {
+    uint8_t rx_hash_function;
+    uint8_t rx_hash_key_len;
+    uint8_t *rx_hash_key;
+    uint64_t rx_hash_fields_mask;
+};
+SIZED(ibv_rx_hash_conf, 24);
+
 struct ibv_qp_init_attr_ex {
     void *qp_context;
     struct ibv_cq *send_cq;
@@ -573,13 +644,14 @@ struct ibv_qp_init_attr_ex {
     struct ibv_xrcd *xrcd;
     uint32_t create_flags;
     uint16_t max_tso_header;
-    void *rwq_ind_tbl;
-    uint8_t rx_hash_conf[24];
+    struct ibv_rwq_ind_table *rwq_ind_tbl;
+    struct ibv_rx_hash_conf rx_hash_conf;
     uint32_t source_qpn;
     uint64_t send_ops_flags;
 };
 SIZED(ibv_qp_init_attr_ex, 136);
 PLACED(ibv_qp_init_attr_ex, pd, 64);
+PLACED(ibv_qp_init_attr_ex, rwq_ind_tbl, 88);
 PLACED(ibv_qp_init_attr_ex, source_qpn, 120);
 
 struct ibv_qp_attr {
@@ -620,6 +692,7 @@ struct ibv_async_event {
         struct ibv_cq *cq;
         struct ibv_qp *qp;
         struct ibv_srq *srq;
+        struct ibv_wq *wq;
         int port_num;
     } element;
     int event_type;
@@ -719,8 +792,11 @@ struct verbs_front {
     struct ibv_td *(*alloc_td)(struct ibv_context *, void *);
     unused_op modify_cq;
     unused_op post_srq_ops;
-    unused_op destroy_rwq_ind_table, create_rwq_ind_table;
-    unused_op destroy_wq, modify_wq, create_wq;
+    int (*destroy_rwq_ind_table)(struct ibv_rwq_ind_table *);
+    struct ibv_rwq_ind_table *(*create_rwq_ind_table)(struct ibv_context *, struct ibv_rwq_ind_table_init_attr *);
+    int (*destroy_wq)(struct ibv_wq *);
+    int (*modify_wq)(struct ibv_wq *, struct ibv_wq_attr *);
+    struct ibv_wq *(*create_wq)(struct ibv_context *, struct ibv_wq_init_attr *);
     int (*query_rt_values)(struct ibv_context *, struct ibv_values_ex *);
     struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
     void *priv;
@@ -750,6 +826,10 @@ IN_FRONT(destroy_flow, 96);
 IN_FRONT(create_flow, 80);
 IN_FRONT(create_cq_ex, 120);
 IN_FRONT(create_wq, 136);
+IN_FRONT(modify_wq, 144);
+IN_FRONT(destroy_wq, 152);
+IN_FRONT(create_rwq_ind_table, 160);
+IN_FRONT(destroy_rwq_ind_table, 168);
 IN_FRONT(modify_cq, 184);
 IN_FRONT(alloc_td, 192);
 IN_FRONT(modify_qp_rate_limit, 216);
