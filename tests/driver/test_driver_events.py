@@ -421,3 +421,16 @@ def test_a_thread_that_cannot_be_had_is_an_error_and_is_tried_again(driver, monk
     driver.events.watch()
     driver.events.watch()
     assert len(started) == 2
+
+
+def test_who_watches_is_told_of_the_end_whenever_it_comes_and_not_once_it_has_left(described):
+    events, told = described.events, []
+    early, left, late = (lambda name=name: told.append(name) for name in ("early", "left", "late"))
+    events.watch(early)
+    events.watch(left)
+    events.unwatch(left)
+    described.channel.living = False
+    events._dispatch_on()
+    assert told == ["early"]
+    events.watch(late)  # the thread has ended, and tells nobody any more
+    assert told == ["early", "late"]

@@ -8,6 +8,7 @@ from mailbox_pairs import BOUND, Late, drive, join, until
 from softhca.machine.primitives import bytes_at
 from softhca.mailbox import AsyncMailbox, MailboxSet, Terms, always, field
 from softhca.mailbox.box import Mailbox
+from softhca.mailbox.errors import MailboxTimeout
 
 WRITERS = 5
 
@@ -245,3 +246,42 @@ def test_what_a_loop_waits_for_comes_also_in_pauses(verbs_pair, monkeypatch):
     assert pauses[:200] == [0] * 200
     assert pauses[200] > 0
     assert max(pauses) == 1e-3
+
+
+class Half(Mailbox):
+    """Takes one message at a time, ``room`` in all; ``starts``: where each attempt began."""
+
+    def __init__(self, room):
+        self.room, self.starts = room, []
+
+    def try_send_many(self, messages, start=0):
+        self.starts.append(start)
+        self.room -= 1
+        return 1 if self.room >= 0 else 0
+
+    def _wait(self, attempt, timeout_s, what):
+        count = attempt()
+        if not count:
+            raise MailboxTimeout(what)
+        return count
+
+    def __del__(self):
+        pass
+
+
+def test_each_attempt_begins_behind_what_has_gone_and_a_time_out_says_how_much():
+    box = Half(3)
+    box.send_many([b"1", b"2", b"3"])
+    assert box.starts == [0, 1, 2]
+    box = Half(2)
+    with pytest.raises(MailboxTimeout, match="no room: 2 of 4 messages went"):
+        box.send_many([b"1", b"2", b"3", b"4"])
+    assert box.starts == [0, 1, 2]
+
+
+def test_a_ring_that_takes_a_part_was_full_once(verbs_pair):
+    left, _ = join(verbs_pair, Terms(slots=4))
+    assert left.try_send_many([b"x"] * 5, 1) == 4
+    assert (left.statistics.sent, left.statistics.full) == (4, 0)
+    assert left.try_send_many([b"x"] * 2) == 0
+    assert (left.statistics.sent, left.statistics.full) == (4, 1)

@@ -14,6 +14,7 @@ from softhca.machine.primitives import address_of
 from softhca.sockets import liveness
 from softhca.sockets.liveness import Liveness
 from softhca.sockets.memory_management import RecordA
+from softhca.sockets.memory_processing import PageBuffer
 from softhca.sockets.stream_receiving import Receiver
 
 POOL = 16 << 10
@@ -41,6 +42,24 @@ def test_a_look_takes_nothing(receiver: Receiver) -> None:
     assert receiver.take_bytes(3, False) == b"123"
     assert receiver.take_into(memoryview(into), False) == 2
     assert (bytes(into), receiver.own.available, receiver.copied_bytes) == (b"453", 0, 5)
+
+
+def test_a_look_maps_nothing(receiver: Receiver) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def refuse(*places: int) -> int:
+        asked.append(places)
+        return 1  # it cannot be: the bytes are copied
+
+    receiver.pool.map = refuse
+    receiver.own = RecordA(POOL)
+    receiver.own.arrived(POOL // 2, True)
+    buffer = PageBuffer(POOL // 2)
+    assert receiver.take_into(memoryview(buffer), True) == POOL // 2
+    assert (asked, receiver.own.available) == ([], POOL // 2)
+    assert receiver.take_into(memoryview(buffer), False) == POOL // 2
+    assert (len(asked), receiver.own.available) == (1, 0)
+    buffer.close()
 
 
 def test_what_was_given_back_is_mapped_no_more(receiver: Receiver) -> None:

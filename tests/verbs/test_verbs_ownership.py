@@ -304,12 +304,16 @@ base.close_deferred()
 def test_who_closes_what_another_thread_is_closing_goes_on_when_it_is_closed(
     context: Context, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits, order = threading.Event(), []
+    waits, order, woken = threading.Event(), [], []
 
     class Told(threading.Condition):
         def wait(self, timeout: float | None = None) -> bool:
             waits.set()  # the lock is free once it waits
             return super().wait(timeout)
+
+        def notify_all(self) -> None:
+            woken.append(waits.is_set())
+            super().notify_all()
 
     def second() -> None:
         pd.close()
@@ -327,6 +331,7 @@ def test_who_closes_what_another_thread_is_closing_goes_on_when_it_is_closed(
     monkeypatch.setattr(PD, "_destroy", lambda _: destroy())
     thread = threading.Thread(target=second, daemon=True)
     pd.close()
+    assert True in woken, "who waits is told"
     thread.join(limit_s(20))
     assert order == ["first", "second"]
     assert [call[0] for call in driver.calls].count("dealloc_pd") == 1

@@ -16,11 +16,13 @@ from softhca.queues.control_fields import MAX_DM_BYTES
 from softhca.verbs import enums as e
 from softhca.verbs import memory_access, sharing
 from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
+from softhca.verbs.cm_parameters import AddrInfo
 from softhca.verbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
 from softhca.verbs.device import DM, AllocDmAttr, Context
 from softhca.verbs.extensions import SOFTHCA_WR_REG_MR
 from softhca.verbs.fast_registration import FastMR
 from softhca.verbs.flow_rules import value_and_mask
+from softhca.verbs.librdmacm_enums import RAI_NUMERICHOST, RAI_PASSIVE
 from softhca.verbs.memory_access import MappedRange
 from softhca.verbs.mr import DMMR, MR, MW, DMAHandle, DmaHandleInitAttr, MWBind, MWBindInfo
 from softhca.verbs.pd import PD
@@ -151,8 +153,11 @@ def test_a_fast_region_is_of_whole_pages_and_from_the_address_that_is_asked_for(
     wr = SendWR(opcode=SOFTHCA_WR_REG_MR)
     wr.set_reg_wr(fast, [(mr, 8, PAGE - 8), (mr, PAGE, 100)], 1, iova=0)
     assert (wr.remote_addr, wr.compare_add) == (0, PAGE + 92)
+    assert (wr.swap & 0xFFFFFFFF, wr.swap >> 32) == (8, 1)
     wr.set_reg_wr(fast, [(mr, 8, PAGE - 8)], 1)
     assert wr.remote_addr == mr.buf + 8
+    wr.set_reg_wr(fast, [(mr, 0, PAGE), (mr, PAGE, PAGE)], 1)
+    assert wr.swap & 0xFFFFFFFF == 0
     for pieces in ([(mr, 0, 100), (mr, PAGE, PAGE)], [(mr, 0, PAGE), (mr, PAGE + 8, 8)]):
         assert code_of(lambda pieces=pieces: wr.set_reg_wr(fast, pieces, 1)) == errno.EINVAL
 
@@ -415,3 +420,13 @@ def test_a_drivers_refusal_of_a_domain_is_told(context: Context, driver: FakeDri
 
     driver.open_xrcd = refuses
     assert code_of(lambda: XRCD(context, XRCDInitAttr(XRCD_MASK, 0, 5))) == errno.EBADF
+
+
+def test_addresses_that_are_said_to_be_no_names_are_not_looked_up() -> None:
+    for flags in (RAI_NUMERICHOST, RAI_NUMERICHOST | RAI_PASSIVE):
+        side = {"src": "localhost"} if flags & RAI_PASSIVE else {"dst": "localhost"}
+        assert code_of(lambda flags=flags, side=side: AddrInfo(flags=flags, **side)) == errno.EADDRNOTAVAIL
+        assert AddrInfo(flags=flags, **{key: "127.0.0.1" for key in side})
+    both = {"src": "localhost", "dst": "127.0.0.1"}
+    assert code_of(lambda: AddrInfo(flags=RAI_NUMERICHOST, **both)) == errno.EADDRNOTAVAIL
+    assert AddrInfo(dst="localhost")

@@ -5,6 +5,8 @@ from wire_samples import sample_route
 
 from softhca.machine.primitives import address_of
 from softhca.wire.burst import CAPACITY, Arrival, Burst
+from softhca.wire.framing import NATIVE, ROCE_V6
+from softhca.wire.route import Route
 
 
 @pytest.mark.parametrize("kind", [Burst, Arrival])
@@ -48,3 +50,18 @@ def test_a_burst_that_is_emptied_has_icrcs_again():
     burst.has_icrc = False
     burst.reset()
     assert burst.has_icrc
+
+
+@pytest.mark.parametrize("framing", [NATIVE, ROCE_V6])
+@pytest.mark.parametrize(("service", "reliable"), [
+    (0, True), (1, False), (2, True), (3, False), (4, False), (5, True), (6, False), (7, False),
+])  # fmt: skip
+def test_a_burst_is_reliable_whose_sender_sends_again_what_is_lost(
+    service: int, reliable: bool, framing: int
+) -> None:
+    """RC, RD and XRC; not UC, UD, the congestion notifications, nor what nobody knows."""
+    burst = Burst()
+    burst.route = Route(framing, bytes(16), bytes(15) + b"\x01", has_grh=True)
+    burst.data[0] = (~service & 7) << 5
+    burst.data[burst.route.prefix_bytes] = service << 5 | 0x1F
+    assert burst.reliable() is reliable
