@@ -208,6 +208,7 @@ class Groups:
             self._write(group)
             return
         self._count -= len(group.members)
+        group.members.clear()
         del self.groups[group.facts.mgid], self._by_mlid[group.facts.mlid]
         self._changed(group.facts.mlid, frozenset(), frozenset())
         self._on_change(group.facts.mgid, False)

@@ -1,0 +1,95 @@
+"""Groups and services of subnet administration: what is kept of what is said, and what ends with whom."""
+
+from __future__ import annotations
+
+import pytest
+from administration_tools import DELETE, SET, Asker, mask
+
+from softhca.fabric.generators import fat_tree
+from softhca.fabric.manager.managed_fabric import ManagedFabric
+from softhca.fabric.manager.manager import FabricManager, ManagerConfig
+from softhca.fabric.manager.membership import FULL, NON_MEMBER, SEND_ONLY
+from softhca.fabric.manager.partitions import Partition
+from softhca.management import administration_attributes as a
+
+TREE = fat_tree(4, 2)
+M, S = a.MCMemberRecord, a.ServiceRecord
+MGID = bytes.fromhex("ff12401bffff000000000000ffffffff")
+WHO = ("mgid", "port_gid", "join_state")
+CREATE = (*WHO, "qkey", "traffic_class", "pkey", "sl", "flow_label")
+FACTS = {"qkey": 0xB1B, "traffic_class": 3, "pkey": 0xFFFF, "sl": 0, "flow_label": 7}
+
+
+def bring_up(**config: object) -> tuple[FabricManager, list[Asker]]:
+    managed = ManagedFabric(TREE)
+    manager = managed.add((0, 1), ManagerConfig(TREE.nodes[0].port_guid(1), **config))  # type: ignore[arg-type]
+    managed.settle()
+    return manager, [Asker(managed, (node, 1)) for node in range(4)]
+
+
+def join(asker: Asker, names: tuple[str, ...] = CREATE, method: int = SET, **values: object) -> M | int:
+    facts = {"mgid": MGID, "port_gid": asker.gid, "join_state": FULL, **FACTS, **values}
+    answer = asker.ask(method, a.ATTRIBUTE_MC_MEMBER_RECORD, M(**facts), mask(M, *names))  # type: ignore[arg-type]
+    assert answer is not None
+    return answer.status or M.decode(answer.data[0])
+
+
+def state(found: M | int) -> int:
+    assert isinstance(found, M)
+    return found.join_state
+
+
+def test_who_joins_as_nothing_is_refused_and_who_joins_again_is_both() -> None:
+    _, (one, two, *_) = bring_up()
+    join(one)
+    assert join(two, WHO, join_state=0) == a.STATUS_REQUEST_INVALID
+    assert join(two, WHO, join_state=8) == a.STATUS_REQUEST_INVALID
+    assert state(join(two, WHO, join_state=SEND_ONLY)) == SEND_ONLY
+    assert state(join(two, WHO, join_state=NON_MEMBER)) == SEND_ONLY | NON_MEMBER
+    # who leaves hears what it was of what it said
+    assert state(join(two, WHO, DELETE, join_state=FULL | SEND_ONLY)) == SEND_ONLY
+    assert state(join(two, WHO, DELETE, join_state=NON_MEMBER)) == NON_MEMBER
+
+
+def test_what_is_not_named_of_a_new_group_is_not_taken() -> None:
+    manager, (one, *_) = bring_up()
+    made = join(one, hop_limit=9, scope=9)
+    assert isinstance(made, M)
+    assert (made.hop_limit, made.scope) == (0, 2)
+    join(one, WHO, DELETE)
+    made = join(one, (*CREATE, "hop_limit"), hop_limit=9)
+    assert isinstance(made, M)
+    assert made.hop_limit == 9
+    assert len(manager.administration.groups.groups) == 1
+
+
+@pytest.mark.parametrize("owner", range(3))
+@pytest.mark.parametrize("all_go", [False, True])
+def test_a_group_goes_once_with_all_that_are_in_it(owner: int, all_go: bool) -> None:
+    manager, askers = bring_up()
+    one, two, three = (askers[(owner + place) % 3] for place in range(3))
+    join(one)
+    join(two, WHO, join_state=SEND_ONLY)
+    join(three, WHO, join_state=NON_MEMBER)
+    groups = manager.administration.groups
+    groups.forget({one.guid, *([two.guid, three.guid] if all_go else [])})
+    assert groups.groups == {}
+    assert groups._count == 0
+    made = join(one)
+    assert isinstance(made, M)
+    assert made.mlid == 0xC000
+
+
+def test_a_service_is_one_in_each_partition() -> None:
+    guids = frozenset(TREE.nodes[node].port_guid(1) for node in range(4))
+    parts = (Partition(0x7FFF, guids, frozenset()), Partition(0x12, guids))
+    manager, (one, *_) = bring_up(partitions=parts)
+    names = ("service_id", "service_gid", "service_pkey", "key", "name")
+    for pkey, count in ((0xFFFF, 1), (0x8012, 2), (0xFFFF, 2)):
+        record = S(service_id=7, service_gid=one.gid, service_pkey=pkey, reserved16=5)
+        answer = one.ask(SET, a.ATTRIBUTE_SERVICE_RECORD, record, mask(S, *names))
+        assert answer is not None
+        assert answer.status == 0
+        found = S.decode(answer.data[0])
+        assert (found.service_pkey, found.reserved16) == (pkey, 0)
+        assert len(manager.administration.services) == count
