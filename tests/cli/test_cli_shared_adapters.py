@@ -1,11 +1,18 @@
 """The adapter processes that ``softhca run`` starts: found by their addresses, and not started twice."""
 
 import os
+from pathlib import Path
 
 from softhca.cli.shared_adapters import served
 from softhca.driver import registry
 from softhca.runtime import devices, listening_name
 from softhca.runtime.specification import parse_one
+
+
+def children() -> list[int]:
+    """Of this process."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(each) for task in tasks for each in (task / "children").read_text().split()]
 
 
 def test_an_adapter_process_of_a_run_is_found_by_the_address_too(loopback_address, tmp_path):
@@ -19,6 +26,8 @@ def test_an_adapter_process_of_a_run_is_found_by_the_address_too(loopback_addres
         assert (devices.find("one").process.joined, devices.find("one").process.pid) == (True, 0)
         devices.remove("one")
         assert listening_name.is_taken(name), "it stays as long as the run"
+        (pid,) = (each for each in children() if os.getpgid(each) == each)
+        assert os.getsid(pid) == os.getsid(0), "it shares the session's part of the processors"
     assert not listening_name.is_taken(name)
 
 

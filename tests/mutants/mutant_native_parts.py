@@ -19,10 +19,22 @@ DEVICES = "native/preload/cm_devices.c"
 ROUTES = "native/preload/cm_routes.c"
 SCALING = "native/scaling.c"
 OBJECTS = "native/test_native_objects.py"
+PACE = "native/poll_pace.h"
+BY_PACE = "native/test_native_poll_pace.py"
 BY_SCALING = "native/test_native_scaling.py"
 PRELOAD = "native/test_native_preload.py"
 
 PARTS: tuple[tuple[Mutant, str], ...] = (
+    (m("pace-never-naps", PACE, "    if (now_ns >= pace->contended_until_ns)\n        return 0;\n", "    return 0;\n",
+       "each empty poll beside programs that compute costs a time slice of theirs"), BY_PACE),
+    (m("pace-naps-for-good", PACE, "    if (now_ns >= pace->contended_until_ns)\n        return 0;\n", "",
+       "a thread that polls on a quiet machine sleeps between its polls"), BY_PACE),
+    (m("pace-naps-as-long-as-it-waits", PACE, "return nap_ns < PACE_LONGEST_NAP_NS ? nap_ns : PACE_LONGEST_NAP_NS;", "return nap_ns;",
+       "who waits for a second sees what comes an eighth of a second late"), BY_PACE),
+    (m("pace-peers-are-strange", PACE, "if (took_ns > PACE_PEER_NS)", "if (took_ns > PACE_CONTENDED_NS)",
+       "a peer that works on the same processor makes a thread sleep for longer and longer"), BY_PACE),
+    (m("pace-memory-only-grows", PACE, "    else if (took_ns <= PACE_CONTENDED_NS)\n        pace->long_yields -= pace->long_yields > 0;\n", "",
+       "after one busy moment each hiccup counts four times"), BY_PACE),
     (m("parts-cq-entries-0", COMPLETIONS, "    if (entries < 1)\n        return said(EINVAL);\n", "",
        "a completion queue is resized to nothing"), OBJECTS),
     (m("parts-cq-resize-drops", COMPLETIONS, "cq->drops[i].until > old.head ? cq->drops[i].until - old.head : 0", "cq->drops[i].until",

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -265,7 +266,10 @@ def test_the_last_of_one_process_does_not_end_what_another_one_has_just_found(de
     assert listening_name.connections(process.path) == 1
     process.release(control, others=0)
     assert process.pid == pid
-    assert os.getsid(pid) == pid, "signals for the program's group do not end it"
+    assert os.getpgid(pid) == pid, "signals for the program's group do not end it"
+    assert os.getsid(pid) == os.getsid(0), "it shares the session's part of the processors"
+    ignored = int(re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16)
+    assert ignored >> (signal.SIGTTOU - 1) & 1, "what it says to the terminal does not stop it"
     other.close()
     control = process.connect()
     process.release(control)

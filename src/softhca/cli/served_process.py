@@ -24,9 +24,10 @@ def served_process(
     in the file ``said`` until the end, and then on stderr.  CommandError ("no ``what``: …"): it cannot be.
     """
     with said.open("w") as errors:
+        # In the caller's session, as `AdapterProcess` says.
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", *words], env=dict(environment), stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=errors, text=True, process_group=0,
         )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None

@@ -2,6 +2,7 @@
 #include "library.h"
 
 #include <arpa/inet.h>
+#include <time.h>
 
 #define YIELD_AFTER 32 /* empty polls in a row: then who polls leaves the processor to those that work */
 
@@ -218,6 +219,25 @@ static void fill(const struct cq *cq, const struct softhca_cqe *cqe, struct ibv_
     wc->dlid_path_bits = cqe->path_bits;
 }
 
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Let others run, by a yield or, where that would take long, a moment of sleep. */
+static void give_way(struct poll_pace *pace)
+{
+    uint64_t now_ns = monotonic_ns(), nap_ns = pace_nap_ns(pace, now_ns);
+    if (nap_ns) {
+        nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
+        return;
+    }
+    sched_yield();
+    pace_yielded(pace, now_ns, monotonic_ns());
+}
+
 /* Nothing was there: leave the processor to who works, and see whether the adapter has died. */
 static int missed(struct cq *cq)
 {
@@ -225,9 +245,11 @@ static int missed(struct cq *cq)
     uint32_t misses = ++cq->misses;
     if (misses < YIELD_AFTER)
         return 0;
+    if (misses == YIELD_AFTER)
+        cq->pace.since_ns = monotonic_ns();
     if (misses % 4096 == 0)
         host_check(host);
-    sched_yield();
+    give_way(&cq->pace);
     return host->dead ? -1 : 0;
 }
 

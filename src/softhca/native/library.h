@@ -3,6 +3,7 @@
 #define SOFTHCA_LIBRARY_H
 
 #include "host.h"
+#include "poll_pace.h"
 #include "verbs.h"
 
 #include <sys/mman.h>
@@ -111,6 +112,7 @@ struct cq {
     struct ibv_pd *parent;     /* whose allocators it stands in */
     uint32_t users;            /* queue pairs and shared receive queues that complete here */
     uint32_t drop_count, misses;
+    struct poll_pace pace;
     uint32_t comp_events_got, async_events_got;
     uint64_t wc_flags;
     struct softhca_cqe current;

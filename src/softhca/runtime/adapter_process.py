@@ -166,8 +166,10 @@ class AdapterProcess:
             if bound is not None:
                 passed.append(bound.fileno())
                 command += ["--bound", str(bound.fileno())]
-            # a session of its own: signals for the program's group are not for the others that it serves
-            self._child = subprocess.Popen(command, env=environment, pass_fds=passed, start_new_session=True,
+            # A group of its own: signals for the program's are not for the others that it serves.
+            # The session is the program's: the kernel may give each session its share of the processors
+            # (autogroup), and an adapter that is alone in one was not run for up to a second.
+            self._child = subprocess.Popen(command, env=environment, pass_fds=passed, process_group=0,
                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             theirs.close()
             if bound is not None:

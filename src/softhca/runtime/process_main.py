@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     # Whoever started this process decides when it ends; a terminal's interrupt is meant for the application.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # else what it says to that terminal could stop it
     first = None
     if options.attach >= 0:
         first = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=options.attach)
