@@ -71,6 +71,18 @@ def test_what_is_not_named_of_a_new_group_is_not_taken() -> None:
     assert len(manager.administration.groups.groups) == 1
 
 
+def test_the_path_to_a_group_is_what_the_group_says() -> None:
+    manager, (one, *_) = bring_up()
+    made = join(one, (*CREATE, "hop_limit"), hop_limit=9)
+    assert isinstance(made, M)
+    names = ("flow_label", "hop_limit", "traffic_class", "pkey", "sl", "mtu", "rate", "packet_lifetime")
+    for by_gid, wanted in ((1, a.PathRecord(dgid=MGID)), (0, a.PathRecord(dlid=made.mlid))):
+        path = manager.administration.groups.path(wanted, 1, by_gid)
+        assert path is not None
+        assert (path.dgid, path.dlid) == (MGID, made.mlid)
+        assert [getattr(path, name) for name in names] == [getattr(made, name) for name in names]
+
+
 @pytest.mark.parametrize("owner", range(3))
 @pytest.mark.parametrize("all_go", [False, True])
 def test_a_group_goes_once_with_all_that_are_in_it(owner: int, all_go: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from fractions import Fraction
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -241,3 +242,28 @@ def test_a_notification_is_as_the_standard_says(framing: int, counted: bool) -> 
     assert data[12:28] == bytes(16)
     icrc = of_packet(framing, notification_route(route).headers(len(data)), data[:-4])
     assert data[-4:] == icrc.to_bytes(4, "little")
+
+
+def test_a_notification_counts_again_after_its_time_and_no_earlier():
+    settings = DcqcnSettings(cut_ns=50_000)
+    machine = RateMachine(settings)
+    told = [machine.notified(now) for now in (0, 49_999, 50_000, 99_999, 100_000)]
+    assert told == [True, False, True, False, True]
+    assert machine.cuts == 3
+
+
+def test_in_hyper_increase_each_stage_adds_more_than_the_one_before():
+    settings = DcqcnSettings(
+        cut_ns=10, alpha_ns=1 << 40, increase_ns=1000, increase_bytes=1, fast_stages=0, additive_mbps=40,
+        hyper_mbps=400,
+    )  # fmt: skip
+    machine = RateMachine(settings)
+    machine.notified(0)
+    machine.notified(10)
+    targets = [machine.target_mbps]
+    for stage in (1, 2):
+        machine.pass_time(10 + stage * 1000)
+        targets.append(machine.target_mbps)
+        machine.count(1)
+        targets.append(machine.target_mbps)
+    assert [after - before for before, after in pairwise(targets)] == [40, 400, 400, 800]

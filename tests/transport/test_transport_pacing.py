@@ -131,3 +131,11 @@ def test_of_congestion_control_and_a_limit_the_lesser_decides(
     both.sent(1_000, 1, 1_000)
     assert control.told == [(1_000, 1, 1_000)]
     assert (both.departure(1_000), both.burst_limit()) == expected
+
+
+def test_after_a_silence_nothing_is_left_of_what_was_before():
+    pacing = PacketPacing(7_000)
+    for times in range(2, 20):
+        now = times * 1_000_000
+        pacing.sent(1, 1, now)  # 1142 ns and six sevenths
+        assert pacing.departure(now) == now + 1142 - DEPTH_NS

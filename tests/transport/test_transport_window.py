@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softhca.transport.retry import IN_FLIGHT_ENTRIES, InFlightTable
+from softhca.transport.retry import IN_FLIGHT_ENTRIES, InFlightTable, RetryState, interval_ns
 from softhca.transport.window import (
     BURST_OVERHEAD_BYTES,
     DEFAULT_LIMIT_BYTES,
@@ -87,6 +87,34 @@ def test_who_has_the_turn_goes_first_also_when_nothing_is_in_flight():
     window.leave(second)
     assert window.room(first) == ONE
     assert window.admits(first, 10 * ONE)
+
+
+def test_a_window_is_quiet_when_nothing_was_confirmed_for_an_interval_and_a_stall_at_least():
+    window = DestinationWindow(ONE, ONE)
+    window.charge(ONE)
+    for heard_ns in (5, 1_000):
+        window.on_ack(ONE // 2, heard_ns)
+        for asked_ns, quiet_ns in ((1, STALL_NS), (STALL_NS, STALL_NS), (3 * STALL_NS, 3 * STALL_NS)):
+            assert not window.quiet(asked_ns, heard_ns + quiet_ns - 1)
+            assert window.quiet(asked_ns, heard_ns + quiet_ns)
+
+
+def test_behind_a_stall_there_is_room_for_one_packet_and_what_it_costs():
+    window, qp = DestinationWindow(ONE, ONE, packet_overhead_bytes=768), Waiter()
+    window.charge(ONE)
+    window.wait(qp, 0)
+    window.on_stall()
+    assert window.limit_bytes == PROBE_BYTES + 768 == window.cost(4096 + 256, 1)
+
+
+@pytest.mark.parametrize("timeout", [1, 8, 14, 20])
+def test_who_waits_for_room_looks_after_its_interval_and_a_stall_at_least(timeout):
+    retry = RetryState()
+    retry.configure(timeout, 7, 7)
+    retry.persist(5)
+    assert retry.deadline_ns == 5 + max(interval_ns(timeout), STALL_NS)
+    retry.restart(6)
+    assert retry.deadline_ns == 6 + interval_ns(timeout)
 
 
 def test_anything_goes_when_nothing_is_in_flight():
