@@ -478,5 +478,15 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "a link that could not be made ends in a recursion"), "links/test_links_wrapped.py"),
     (m("paths-loopback-by-any-first-byte", "links/paths.py", "len(destination) == 4 and destination[0] == 127", "destination[0] == 127",
        "bursts to an IPv6 address that begins with 7f count as uncut"), "links/test_links_wrapped.py"),
+    (m("credits-oldest-is-forgotten", "sockets/datagram_credits.py", "            self._senders.move_to_end(source)\n", "",
+       "who sends most is forgotten first"), "sockets/test_sockets_datagram_credits.py"),
+    (m("credits-answered-where-it-was", "sockets/datagram_credits.py", "        found.address = address\n", "",
+       "credit is told to where a sender was before"), "sockets/test_sockets_datagram_credits.py"),
+    (m("credits-share-counted-later", "sockets/datagram_credits.py", "        if new:\n            self._counted_ns = now_ns - COUNTED_NS\n", "",
+       "who begins to send is promised the room of others"), "sockets/test_sockets_datagram_credits.py"),
+    (m("credits-due-again-and-again", "sockets/datagram_credits.py", "touched, self.touched = self.touched, {}", "touched = self.touched",
+       "the same credit is told at every turn"), "sockets/test_sockets_datagram_credits.py"),
+    (m("credits-stalled-for-ever", "sockets/datagram_credits.py", "return self._since_ns is not None and now_ns < self._until()", "return self._since_ns is not None",
+       "who has waited long enough is waited for"), "sockets/test_sockets_datagram_credits.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

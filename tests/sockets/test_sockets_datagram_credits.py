@@ -261,3 +261,44 @@ def test_nothing_is_overrun_and_nobody_is_stuck(seed: int, largest: int, lossy: 
             credits.tell(each, limit)
             if not lossy or dice.random() < 0.8:
                 assert credit.told(limit, share)
+
+
+def test_who_has_waited_long_enough_is_not_waited_for() -> None:
+    credit = SendCredit(0, 1, PATIENCE_NS)
+    credit.spend(1)
+    assert not credit.may_send(1, 5)
+    assert [credit.stalled(now_ns) for now_ns in (5, 4 + PATIENCE_NS, 5 + PATIENCE_NS)] == [True, True, False]
+
+
+def test_who_was_heard_last_is_kept() -> None:
+    credits = ReceiveCredits(100)
+    sources = [(GID, number) for number in range(datagram_credits.MOST_SENDERS + 1)]
+    kept = [credits.whole(each, ADDRESS, 0, 1, 0) for each in sources[:-1]]
+    assert credits.whole(sources[0], ADDRESS, 1, 1, 0) is kept[0]
+    credits.whole(sources[-1], ADDRESS, 0, 1, 0)
+    assert credits.whole(sources[0], ADDRESS, 2, 1, 0) is kept[0]
+    assert credits.whole(sources[1], ADDRESS, 0, 1, 0) is not kept[1], "it was silent for longest"
+
+
+def test_a_sender_is_answered_where_it_says_that_it_is() -> None:
+    credits, moved = ReceiveCredits(100), (HOST, 6)
+    credits.whole(SOURCE, ADDRESS, 0, 1, 0)
+    assert credits.whole(SOURCE, moved, 1, 1, 0).address == moved
+
+
+def test_who_begins_to_send_has_its_share_at_once() -> None:
+    credits = ReceiveCredits(100)
+    credits.whole(SOURCE, ADDRESS, 0, 1, 0)
+    assert credits.share(0) == 100
+    credits.whole((GID, 8), ADDRESS, 0, 1, 1)
+    assert credits.share(1) == 50
+
+
+def test_who_was_found_due_is_found_again_when_something_has_changed() -> None:
+    credits = ReceiveCredits(100)
+    sender = credits.whole(SOURCE, ADDRESS, 0, 1, 0)
+    assert [each for each, _, _ in credits.due(0)] == [sender]
+    assert credits.due(0) == []
+    credits.hold(sender, 1)
+    credits.release(sender, 1)
+    assert [each for each, _, _ in credits.due(0)] == [sender]
