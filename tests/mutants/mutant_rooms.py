@@ -488,5 +488,17 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "the same credit is told at every turn"), "sockets/test_sockets_datagram_credits.py"),
     (m("credits-stalled-for-ever", "sockets/datagram_credits.py", "return self._since_ns is not None and now_ns < self._until()", "return self._since_ns is not None",
        "who has waited long enough is waited for"), "sockets/test_sockets_datagram_credits.py"),
+    (m("listening-one-more-early", "sockets/listening.py", "if len(self._early) >= MOST:", "if len(self._early) > MOST:",
+       "more wait for a socket that is about to listen than may"), "sockets/test_sockets_listening_rules.py"),
+    (m("listening-closed-is-waited-for", "sockets/listening.py", "            if not self._begun and not self.closed:\n                HUB.after", "            if not self._begun:\n                HUB.after",
+       "who asks a socket that was closed waits for it to listen"), "sockets/test_sockets_listening_rules.py"),
+    (m("listening-early-is-answered-twice", "sockets/listening.py", "early, self._early = self._early, []", "early = self._early",
+       "who asked early is answered again at each turn"), "sockets/test_sockets_listening_rules.py"),
+    (m("listening-at-all-addresses-serves-none", "sockets/listening.py", "return address in self.addresses or any_like(address) in self.addresses", "return address in self.addresses",
+       "a server at the wildcard is reached by TCP alone"), "sockets/test_sockets_listening_rules.py"),
+    (m("listening-one-more-unclaimed", "sockets/listening.py", "self.closed or len(self._ready) >= MOST", "self.closed or len(self._ready) > MOST",
+       "more streams wait to be accepted than may"), "sockets/test_sockets_listening_rules.py"),
+    (m("listening-close-leaves-who-asked-early", "sockets/listening.py", "        self._go_on()\n        for stream in waiting:\n            stream.refuse()", "        for stream in waiting:\n            stream.refuse()",
+       "who asked early is not refused by the close"), "sockets/test_sockets_listening_rules.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -215,3 +215,83 @@ def test_one_that_was_replaced_takes_nothing_from_its_successor(monkeypatch: pyt
     assert requests._listeners == {(old.space, 5): new}
     new.close()
     assert requests._listeners == {}
+
+
+class Turns:
+    """The hub: what is to be called soon, and what later."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.soon_called: list[Any] = []
+        self.later: list[Any] = []
+        monkeypatch.setattr(listening, "HUB", self)
+
+    def soon(self, callback: Any) -> None:
+        self.soon_called.append(callback)
+
+    def after(self, _: float, callback: Any) -> None:
+        self.later.append(callback)
+
+
+@pytest.fixture
+def beginning(served: Any) -> Any:
+    """One whose kernel does not listen yet."""
+    served._begun, served._early = False, []
+    return served
+
+
+def test_who_asks_early_is_answered_once_when_the_kernel_listens(
+    beginning: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns(monkeypatch)
+    beginning.when_it_listens("one")
+    assert (turns.soon_called, len(turns.later)) == ([], 1)
+    beginning.begin()
+    turns.later[0]()  # it had been waited for long enough
+    assert turns.soon_called == ["one"]
+    beginning.when_it_listens("two")
+    assert (turns.soon_called, len(turns.later)) == (["one", "two"], 1)
+
+
+def test_who_asks_one_that_was_closed_does_not_wait(beginning: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, beginning.closed = Turns(monkeypatch), True
+    beginning.when_it_listens("one")
+    assert (turns.soon_called, turns.later) == (["one"], [])
+    assert not beginning.listens()
+
+
+def test_no_more_wait_for_the_kernel_or_to_be_accepted_than_may(
+    beginning: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Turns(monkeypatch)
+    monkeypatch.setattr(listening, "MOST", 2)
+    for number in range(2):
+        beginning.when_it_listens(number)
+        beginning.add((HERE, number), Waiting(), HERE)
+    with pytest.raises(ProtocolError):
+        beginning.when_it_listens(2)
+    with pytest.raises(ProtocolError):
+        beginning.add((HERE, 2), Waiting(), HERE)
+
+
+def test_who_listens_at_all_addresses_of_a_family_serves_each(served: Any) -> None:
+    served.addresses = [mapped("0.0.0.0")]
+    assert served.serves(HERE)
+    assert served.serves(THERE)
+    assert not served.serves(mapped("::1"))
+    served.addresses = [HERE]
+    assert [served.serves(each) for each in (HERE, ALSO_HERE)] == [True, False]
+
+
+def test_who_waits_is_refused_by_the_close_and_who_asked_early_hears_of_it(
+    beginning: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, stream = Turns(monkeypatch), Waiting()
+    left: list[Any] = []
+    beginning._inode, beginning._advertisements = -1, [SimpleNamespace(close=lambda: left.append("sign"))]
+    beginning._listener = SimpleNamespace(leave=left.append)
+    beginning.when_it_listens("one")
+    beginning.add((HERE, 1), stream, HERE)
+    for _ in range(2):
+        beginning.close()
+    assert (stream.refused, left, turns.soon_called) == (1, ["sign", beginning], ["one"])
+    assert beginning.claim(HERE, 1) is None
