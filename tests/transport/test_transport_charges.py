@@ -136,5 +136,7 @@ def test_who_sends_again_waits_behind_those_who_have_waited(silent):
         assert list(window.waiters) == flows[1:]
         p.now = flows[0].qp.send_engine().retry.deadline_ns
         flows[0].expire(p.now)
+        p.burst.reset()
+        assert flows[0].produce(p.burst, p.now) == 0, "the turn is the next one's"
         send_all(p)
         flows.append(flows.pop(0))
