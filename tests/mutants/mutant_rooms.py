@@ -32,6 +32,10 @@ ON_BOXES = "mailbox/test_mailbox_rules.py"
 ON_ROUTES = "wire/test_wire_route.py"
 
 ROOMS: tuple[tuple[Mutant, str], ...] = (
+    (m("window-turn-is-kept-for-good", "transport/window.py", "                    self.turn = None\n                    self.pass_on()\n", "                    self.pass_on()\n",
+       "a queue pair that may seldom send holds up all others to its destination"), "transport/test_transport_window.py"),
+    (m("window-idle-turn-is-a-loss", "transport/window.py", "                if self.in_flight_bytes:\n                    self.on_stall()\n", "                if True:\n                    self.on_stall()\n",
+       "a queue pair that may seldom send makes the window of all others small"), "transport/test_transport_window.py"),
     (m("rmpp-old-acknowledgement-counts", RMPP, "        if acknowledged > self._acknowledged:\n            self._tries = 0\n", "        self._tries = 0\n",
        "a receiver that acknowledges the same for ever is sent to for ever"), ON_RMPP),
     (m("rmpp-most-is-too-much", RMPP, "if len(self.data) > self._most:", "if len(self.data) >= self._most:",

@@ -89,6 +89,24 @@ def test_who_has_the_turn_goes_first_also_when_nothing_is_in_flight():
     assert window.admits(first, 10 * ONE)
 
 
+def test_who_has_the_turn_and_makes_no_use_of_it_loses_it_after_a_stall():
+    window, idle, other = DestinationWindow(ONE, ONE), Waiter(), Waiter()
+    window.charge(ONE)
+    window.wait(idle, 0)
+    window.give_up(ONE)
+    window.wait(other, 1_000)
+    assert (window.turn, window.watcher) == (idle, idle)
+    window.check_stall(idle, STALL_NS)  # there was an answer: it is watched on
+    assert window.turn is idle
+    window.check_stall(idle, 2 * STALL_NS)
+    assert (window.turn, other.turns) == (other, 1)
+    assert (window.losses, window.epoch, window.limit_bytes) == (0, 0, ONE), "nothing was lost"
+    window.leave(other)
+    window.charge(ONE)
+    window.wait(idle, 3 * STALL_NS)
+    assert idle.waiting, "it may wait again"
+
+
 def test_a_window_is_quiet_when_nothing_was_confirmed_for_an_interval_and_a_stall_at_least():
     window = DestinationWindow(ONE, ONE)
     window.charge(ONE)

@@ -27,7 +27,8 @@ Theory of operation
   waiter; when that one has had its turn it passes it on (`pass_on`), so an acknowledgement costs O(1) however
   many wait.  Nobody goes before who has the turn, also when a time-out has given back all that was in flight:
   else one that loses much would send again at once, and have the window for itself until it is done.
-* *No deadlock.*  When nothing is in flight and nobody has the turn anything is admitted.
+* *No deadlock.*  When nothing is in flight and nobody has the turn anything is admitted.  Who has the turn
+  and sends nothing for ``stall_ns`` (packet pacing may let it send seldom) loses it.
 * *Stalls.*  What a queue pair has sent to a peer that is gone is never answered, and stays charged until the
   queue pair's own time-out, which may be hours away.  So while some wait for room one flow, the ``watcher``,
   checks every ``stall_ns`` whether anything has come back.  If not, what is in flight no longer counts
@@ -281,7 +282,11 @@ class DestinationWindow:
             self.watcher = None
         else:
             if self.answers == self.watch_answers:
-                self.on_stall()
+                if self.in_flight_bytes:
+                    self.on_stall()
+                else:  # whoever has the turn makes no use of it: its rate is limited, perhaps
+                    self.turn = None
+                    self.pass_on()
             self.watch(flow, now)
 
     def pass_on(self) -> None:
