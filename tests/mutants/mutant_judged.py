@@ -177,6 +177,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a signal for the group of the program that started an adapter ends it for all"), "runtime/test_runtime_shared_device.py"),
     (m("adapter-in-a-session-of-its-own", ADAPTER_PROCESS, "process_group=0", "start_new_session=True",
        "the kernel runs an adapter late that is alone in a session"), "runtime/test_runtime_shared_device.py"),
+    (m("process-poller-never-learns", "runtime/process.py", "            self._back_off.yielded(now, now_ns())\n", "",
+       "who polls an adapter process beside programs that compute gives each of them its time slice"), "runtime/test_runtime_process.py"),
     (m("adapter-of-a-run-in-a-session-of-its-own", "cli/served_process.py", "process_group=0", "start_new_session=True",
        "the kernel runs late what is alone in a session"), "cli/test_cli_shared_adapters.py"),
     (m("adapter-of-a-run-in-its-group", "cli/served_process.py", "process_group=0", "process_group=None",

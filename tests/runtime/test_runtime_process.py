@@ -16,7 +16,7 @@ from runtime_served import BOUND_S, serving, until
 
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
-from softhca.driver.poll_back_off import SLEEP_FRACTION
+from softhca.driver.poll_back_off import CONTENTION_MEMORY_NS, PEER_NS, SLEEP_FRACTION
 from softhca.machine.primitives import address_of
 from softhca.memory.host import HostMemory
 from softhca.queues.handshake import (
@@ -423,6 +423,33 @@ def test_when_an_adapter_process_fails_it_says_why_and_its_applications_are_told
     assert server.loop.dead
     driver.close()
     devices.remove("failing")
+
+
+def test_who_polls_beside_programs_that_compute_naps_and_does_not_yield(server, monkeypatch):
+    """A yield would cost a time slice of theirs each time."""
+    devices.add(f"contended=unix:{server.path}")
+    driver = registry.open_device("contended")
+    moments, naps, yields = [10**9], [], []
+
+    def give_way() -> None:
+        yields.append(moments[0])
+        moments[0] += PEER_NS + 1
+
+    monkeypatch.setattr(process, "now_ns", lambda: moments[0])
+    monkeypatch.setattr(process, "yield_processor", give_way)
+    monkeypatch.setattr(process, "time", SimpleNamespace(sleep=naps.append))
+    driver.progress()
+    assert (len(yields), len(naps)) == (1, 0)
+    for _ in range(3):
+        moments[0] += CONTENTION_MEMORY_NS // 4
+        driver.progress()
+    assert (len(yields), len(naps)) == (1, 3)
+    moments[0] += CONTENTION_MEMORY_NS // 4
+    driver._channel.kick()
+    driver.progress()
+    assert (len(yields), len(naps)) == (2, 3), "it is tried again"
+    driver.close()
+    devices.remove("contended")
 
 
 def test_who_polls_in_vain_long_after_it_has_posted_or_taken_anything_naps(server, monkeypatch):

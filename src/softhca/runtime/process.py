@@ -157,6 +157,7 @@ class ProcessChannel(HostChannel):
         what = self._back_off.missed(now)
         if what == YIELD:
             yield_processor()
+            self._back_off.yielded(now, now_ns())
         elif what == SLEEP:
             time.sleep(self._back_off.sleep_ns(now) / NS_PER_S)
         if self._polls >= CHECK_EVERY_POLLS:
