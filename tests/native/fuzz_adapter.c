@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include <sys/socket.h>
+#include <time.h>
 
 #include "host.h" /* before the names are changed: what is called inline is what stands here */
 
@@ -18,6 +19,13 @@ ssize_t adapter_hears(int control, const struct msghdr *packet, int flags);
 
 #define MOST_HOSTS 8
 #define MOST_CHANNELS 64
+
+/* `nanosleep`: who polls is not to sleep; a target may have something happen meanwhile. */
+__attribute__((weak)) int no_nap(const struct timespec *time, struct timespec *left_over)
+{
+    (void)time, (void)left_over;
+    return 0;
+}
 
 /* What an answer is, by the dice of the input. */
 enum { HONEST = 4, WRONG_FIELDS = 5, REFUSED = 6, GARBAGE = 7, KINDS = 8 };

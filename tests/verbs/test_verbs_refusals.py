@@ -56,8 +56,8 @@ REFUSALS = {
         extended_cq(comp_mask=e.IBV_CQ_INIT_ATTR_MASK_FLAGS, flags=6), "EOPNOTSUPP", "flags 0x4 is not",
     ),
     "qp mask": (
-        extended_qp(comp_mask=PD_MASK | 1 << 20 | e.IBV_QP_INIT_ATTR_RX_HASH), "EOPNOTSUPP",
-        "comp_mask has IBV_QP_INIT_ATTR_RX_HASH, 0x100000",
+        extended_qp(comp_mask=PD_MASK | 1 << 20 | e.IBV_QP_INIT_ATTR_MAX_TSO_HEADER), "EOPNOTSUPP",
+        "comp_mask has IBV_QP_INIT_ATTR_MAX_TSO_HEADER, 0x100000",
     ),
     "qp flags": (
         extended_qp(comp_mask=PD_MASK | e.IBV_QP_INIT_ATTR_CREATE_FLAGS, create_flags=1 << 10),
