@@ -25,6 +25,10 @@ BY_SCALING = "native/test_native_scaling.py"
 PRELOAD = "native/test_native_preload.py"
 
 PARTS: tuple[tuple[Mutant, str], ...] = (
+    (m("parts-cq-nap-is-cancelled", COMPLETIONS, "    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);\n", "    cancel_state = PTHREAD_CANCEL_ENABLE;\n",
+       "a thread that is cancelled ends in the middle of a poll, with the program's locks"), OBJECTS),
+    (m("parts-cq-nap-sets-errno", COMPLETIONS, "    errno = former;\n}\n\n/* Let others", "    (void)former;\n}\n\n/* Let others",
+       "a signal during an empty poll changes errno"), OBJECTS),
     (m("pace-never-naps", PACE, "    if (now_ns >= pace->contended_until_ns)\n        return 0;\n", "    return 0;\n",
        "each empty poll beside programs that compute costs a time slice of theirs"), BY_PACE),
     (m("pace-naps-for-good", PACE, "    if (now_ns >= pace->contended_until_ns)\n        return 0;\n", "",

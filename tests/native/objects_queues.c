@@ -3,9 +3,11 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "library.h"
 
@@ -264,6 +266,39 @@ static void completions(void)
     host.dead = 0;
     put(&CQ(cq)->ring, &cqe, 40); /* no completion is so short */
     CHECK(poll_cq(cq, 1, &wc) == -1 && ex->start_poll(ex, &none) == EIO);
+}
+
+static void *polls_although_cancelled(void *one)
+{
+    struct ibv_wc wc;
+    pthread_cancel(pthread_self());
+    errno = ENOTTY;
+    return poll_cq(one, 1, &wc) == 0 && errno == ENOTTY ? one : NULL;
+}
+
+static void ignores(int number)
+{
+    (void)number;
+}
+
+/* A thread that polls beside programs that compute sleeps, and neither a cancellation nor a signal shows it. */
+static void napping(void)
+{
+    struct itimerval each = {{0, 100}, {0, 100}}, none = {{0, 0}, {0, 0}};
+    struct ibv_cq *cq = new_cq(4);
+    struct ibv_wc wc;
+    pthread_t thread;
+    void *returned;
+    CQ(cq)->misses = YIELD_AFTER;
+    CQ(cq)->pace.contended_until_ns = UINT64_MAX;
+    CHECK(!pthread_create(&thread, NULL, polls_although_cancelled, cq) && !pthread_join(thread, &returned));
+    CHECK(returned == cq);
+    CHECK(!sigaction(SIGALRM, &(struct sigaction){.sa_handler = ignores}, NULL));
+    CHECK(!setitimer(ITIMER_REAL, &each, NULL));
+    errno = ENOTTY;
+    for (int turn = 0; turn < 50; turn++)
+        CHECK(poll_cq(cq, 1, &wc) == 0 && errno == ENOTTY);
+    CHECK(!setitimer(ITIMER_REAL, &none, NULL));
 }
 
 static void arming(void)
@@ -601,7 +636,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } cases[] = {
-        {"completions", completions}, {"arming", arming}, {"dropping", dropping}, {"channels", channels},
+        {"completions", completions}, {"napping", napping}, {"arming", arming}, {"dropping", dropping},
+        {"channels", channels},
         {"making", making}, {"modifying", modifying}, {"sending", sending}, {"retiring", retiring},
         {"receiving", receiving}, {"shared", shared}, {"batches", batches},
     };

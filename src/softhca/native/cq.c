@@ -2,6 +2,7 @@
 #include "library.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <time.h>
 
 #define YIELD_AFTER 32 /* empty polls in a row: then who polls leaves the processor to those that work */
@@ -226,12 +227,22 @@ static uint64_t monotonic_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Sleep for less than a second.  No poll is a cancellation point or sets errno, so neither does this one. */
+static void nap(uint64_t length_ns)
+{
+    int former = errno, cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    nanosleep(&(struct timespec){.tv_nsec = (long)length_ns}, NULL);
+    pthread_setcancelstate(cancel_state, NULL);
+    errno = former;
+}
+
 /* Let others run, by a yield or, where that would take long, a moment of sleep. */
 static void give_way(struct poll_pace *pace)
 {
     uint64_t now_ns = monotonic_ns(), nap_ns = pace_nap_ns(pace, now_ns);
     if (nap_ns) {
-        nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
+        nap(nap_ns);
         return;
     }
     sched_yield();
