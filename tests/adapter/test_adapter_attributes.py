@@ -84,6 +84,37 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
     }
 
 
+@pytest.mark.parametrize(("profile", "native", "told"), [
+    # XRC, ATOMIC_WRITE and FLUSH_GLOBAL, READs and atomics of a connection and of an EE context, atomics,
+    # EE contexts and domains, types with a rate limit (RC 2, UC 3, UD 4, raw 8, XRC 9)
+    ("hca", False, (1, 5 << 38, 4, 4, 4, 1, 7, 9, (2, 3, 4, 8, 9))),
+    ("tca", False, (0, 0, 0, 0, 0, 0, 0, 0, (4,))),
+    ("tca", True, (0, 0, 0, 0, 0, 0, 0, 0, (4, 8))),
+    ("tca+uc+write", False, (0, 0, 0, 0, 0, 0, 0, 0, (3, 4))),
+    ("tca+rc+write", False, (0, 5 << 38, 0, 0, 0, 0, 0, 0, (2, 4))),
+    ("tca+rc+read", False, (0, 0, 4, 0, 0, 0, 0, 0, (2, 4))),
+    ("tca+rc+atomic", False, (0, 0, 4, 0, 0, 1, 0, 0, (2, 4))),
+])  # fmt: skip
+def test_a_device_tells_what_its_profile_has(profile, native, told):
+    limits = {"profile": Profile.of(profile), "max_qp_rd_atom": 4, "max_ee": 7, "max_rdd": 9}
+    config = native_config(**limits) if native else AdapterConfig(gids=(gid(1),), **limits)
+    found = device_attributes(config)
+    *rest, kinds = told
+    assert [
+        found["device_cap_flags"] >> 20 & 1,
+        *(found[name] for name in (
+            "device_cap_flags_ex", "max_qp_rd_atom", "max_ee_rd_atom", "max_ee_init_rd_atom", "atomic_cap",
+            "max_ee", "max_rdd",
+        )),
+        found["qp_rate_limit_qpts"],
+    ] == [*rest, sum(1 << kind for kind in kinds)]  # fmt: skip
+
+
+def test_a_node_guid_that_is_configured_is_the_devices():
+    found = device_attributes(AdapterConfig(gids=(gid(1),), node_guid=0x1234))
+    assert (found["node_guid"], found["sys_image_guid"]) == (0x1234, 0x1234)
+
+
 @pytest.mark.parametrize("others", [
     {"profile": Profile.of("tca")}, {"ethernet_frames": False},
     {"further_ports": (PortConfig(gids=(native_gid(7),), framing=NATIVE, lid=9),)},
@@ -151,17 +182,86 @@ def test_the_figures_of_a_port_are_its_own_the_transports_its_links_and_its_mana
         names = {f"management{number}_{name}" for name in port.management[number].dispatcher.counters}
         assert names
         assert names < own
+    counted = port.management[1].connections.manager.counters
+    assert counted
+    assert {f"cm_{name}" for name in counted} < own
     network.close()
 
 
-@pytest.mark.parametrize(("speed", "older", "extended"), [(1, 1, 0), (4, 4, 0), (32, 4, 2), (64, 4, 4)])
-def test_a_manager_is_told_a_ports_speed_in_the_two_fields_of_port_info(speed, older, extended):
+def test_a_port_that_is_down_is_polling_where_it_has_an_infiniband_link():
+    port = Port(native_config())
+    port.set_state(1)
+    assert port_attributes(port, 0, 0)["phys_state"] == 2
+    port = Port(AdapterConfig(gids=(gid(1),)))
+    port.set_state(1)
+    assert port_attributes(port, 0, 0)["phys_state"] == 5
+
+
+@pytest.mark.parametrize(
+    ("speed", "older", "extended", "second"),
+    [(1, 1, 0, 0), (4, 4, 0, 0), (32, 4, 2, 0), (64, 4, 4, 0), (128, 4, 8, 0), (256, 4, 0, 1)],
+)
+def test_a_manager_is_told_a_ports_speed_in_the_fields_of_port_info(speed, older, extended, second):
     network = Network(link="native")
     adapter = network.add(active_speed=speed).adapter
     told = ManagedAdapter(adapter, adapter.ports[0]).port_info(0)
     assert (told.link_speed_active, told.link_speed_ext_active) == (older, extended)
     assert (told.link_speed_ext_supported, told.link_speed_ext_enabled) == (extended, extended)
+    more = told.link_speed_ext2_active, told.link_speed_ext2_supported, told.link_speed_ext2_enabled
+    assert more == (second,) * 3
     network.close()
+
+
+def managed_ports(at):
+    """An adapter of two different ports, asked at one of them, and what its ports are set to."""
+    ports = [
+        SimpleNamespace(
+            number=number, native=number == 1, gid_table=[native_gid(number, prefix=number << 8)],
+            gid_prefix=number << 8, lid=10 + number, sm_lid=20 + number, state=1 + number, lmc=number,
+            sm_sl=3 + number, subnet_timeout=5 + number, bad_pkeys=lambda number=number: 30 + number,
+            own=SimpleNamespace(active_width=number, active_speed=number, active_mtu=2 + number),
+        )
+        for number in (1, 2)
+    ]  # fmt: skip
+    given = []
+    adapter = SimpleNamespace(
+        ports=ports,
+        counters=SimpleNamespace(drops_qkey=40),
+        config=SimpleNamespace(gid_table_length=6, pkey_table_length=7),
+        device_attributes={"sys_image_guid": 51, "node_guid": 52, "vendor_part_id": 53, "hw_ver": 54,
+                           "vendor_id": 55},
+        set_port_info=lambda number, **values: given.append((number, values)),
+    )  # fmt: skip
+    return ManagedAdapter(adapter, ports[at - 1]), given
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_manager_is_told_of_the_node_and_of_the_port_that_it_has_come_by(at):
+    told = managed_ports(at)[0].node_info()
+    assert (told.num_ports, told.local_port_num, told.port_guid, told.partition_cap) == (2, at, at, 7)
+    assert (told.system_image_guid, told.node_guid) == (51, 52)
+    assert (told.device_id, told.revision, told.vendor_id) == (53, 54, 55)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_a_manager_is_told_of_the_port_that_it_asks_for_and_0_is_the_one_it_has_come_by(at, asked):
+    told, of = managed_ports(at)[0].port_info(asked), asked or at
+    assert (told.local_port_num, told.lid, told.sm_lid, told.gid_prefix) == (at, 10 + of, 20 + of, of << 8)
+    assert (told.state, told.lmc, told.sm_sl, told.subnet_timeout) == (1 + of, of, 3 + of, 5 + of)
+    assert (told.p_key_violations, told.q_key_violations, told.guid_cap) == (30 + of, 40, 6)
+    assert (told.link_width_active, told.link_speed_active, told.neighbor_mtu) == (of, of, 2 + of)
+    assert (told.vl_cap, told.operational_vls) == ((5, 5) if of == 1 else (1, 1))
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_a_manager_sets_the_port_that_it_names_which_keeps_its_state_unless_it_is_told(at, asked):
+    managed, given = managed_ports(at)
+    managed.set_port_info(asked, {"lid": 9})
+    managed.set_port_info(asked, {"lid": 9, "state": 4})
+    of = asked or at
+    assert given == [(of, {"state": 1 + of, "lid": 9}), (of, {"state": 4, "lid": 9})]
 
 
 def test_counts_that_do_not_fit_into_port_info_are_told_as_the_most_that_does():

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from softhca.adapter.exported_contexts import SharedContexts
 from softhca.adapter.resources import Kind
 from softhca.driver.errors import DriverError
 from softhca.queues import control_fields as control
@@ -72,6 +73,42 @@ def test_refused_exports_leave_no_descriptor_open(hosts):
         refusal(one._pass, control.EXPORT_CONTEXT, descriptor)
         refusal(owner.import_context, descriptor)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_who_goes_has_shown_nothing_and_shares_nothing_any_more():
+    contexts, files = SharedContexts(), [os.memfd_create(name) for name in ("one", "two")]
+    known = {(os.fstat(each).st_dev, os.fstat(each).st_ino) for each in files}
+    for host, each in enumerate(files, 1):
+        contexts.export(host, os.dup(each))
+        contexts.show(3, each)
+    assert (contexts.may_import(3, 1), contexts.may_import(3, 2)) == (True, True)
+    assert not contexts.may_import(1, 3)
+    contexts.forget(1)
+    assert (contexts.may_import(3, 1), contexts.may_import(3, 2)) == (False, True)
+    contexts.forget(3)
+    assert not contexts.may_import(3, 2)
+    with pytest.raises(OSError, match="no other host's context") as refused:
+        contexts.show(3, files[0])
+    assert refused.value.errno == errno.EINVAL
+    assert len(held(known)) == 3  # and one that stands for the second host
+    contexts.abandon()
+    contexts.abandon()
+    assert held(known) == sorted(files)
+    for each in files:
+        os.close(each)
+
+
+def held(known):
+    """The descriptors of this process on files with these devices and inodes."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            status = os.fstat(int(name))
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) in known:
+            found.append(int(name))
+    return sorted(found)
 
 
 def test_a_domain_is_imported_once_and_let_go_once(hosts):

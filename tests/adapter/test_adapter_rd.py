@@ -22,7 +22,7 @@ from softhca.queues.layout import (
 )
 from softhca.queues.states import ERR, INIT, RESET, RTS, SQE
 from softhca.testing import Network
-from softhca.testing.ends import COMPARE_SWAP, FETCH_ADD, QKEY, READ, SEND, SEND_IMM, WRITE
+from softhca.testing.ends import COMPARE_SWAP, FETCH_ADD, QKEY, READ, SEND, SEND_IMM, UC, WRITE
 from softhca.testing.reliable_datagrams import DatagramEnd, establish, join, send
 from softhca.transport.migration import ARMED, MIGRATED, REARMED
 from softhca.wire import opcodes
@@ -437,10 +437,23 @@ def test_attributes_of_a_context_are_read_as_they_were_given(trio):
     t.write(0, 1)
     t.done(1)
     assert t.ees[0].query()["dest_qp_num"] == t.theirs[0].number
+    served = t.theirs[0].query()  # by now it has answered for a queue pair that has all three
+    assert [served[name] for name in ("qp_access_flags", "min_rnr_timer", "qkey")] == [0, 0, 0]
     with pytest.raises(DriverError) as refused:
         t.ees[0].modify({"qp_state": INIT})
     assert refused.value.errno == errno.EINVAL
     assert t.left.device.query_counters(ee=t.ees[0].number)["packets_sent"] > 0
+
+
+def test_a_context_is_changed_by_the_tables_of_the_port_that_it_lives_on():
+    with Network() as world:
+        end = DatagramEnd(world.add(1, ports=2))
+        end.node.adapter.set_pkeys(2, (0xFFFF, 0x8001))
+        ee, qp = end.device.create_ee(end.rdd), end.qp(UC)
+        for element, rights in ((ee, {}), (qp, {"qp_access_flags": 0})):
+            element.modify({"qp_state": INIT, "port_num": 2, "pkey_index": 0, **rights})
+            element.modify({"qp_state": INIT, "pkey_index": 1})
+            assert element.query()["pkey_index"] == 1
 
 
 def test_a_context_has_no_alternate_path(trio):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from mutant_adapter import ADAPTER
 from mutant_by_hand import BY_HAND
 from mutant_channels import CONNECTED
 from mutant_congestion import CONGESTION
@@ -448,6 +449,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *NATIVE_MEMORY,
     *PARTS,
     *VERBS,
+    *ADAPTER,
     *PLANTED,
     *BY_HAND,
     *MEANT,
