@@ -109,6 +109,7 @@ def test_only_what_is_capable_is_marked_and_only_behind_a_queue(ecn: int) -> Non
 
 def test_the_share_of_marks_rises_between_two_lengths() -> None:
     marking = Marking(10_000, 30_000, 0.2)
+    assert Marking(3_000, 3_000, 0.5).share(3_000) == 1.0
     shares = {length: marking.share(length) for length in (0, 9_999, 10_000, 20_000, 29_999, 30_000, 10**9)}
     assert shares[0] == shares[9_999] == shares[10_000] == 0
     assert shares[20_000] == pytest.approx(0.1)

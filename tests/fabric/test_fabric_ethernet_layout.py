@@ -11,7 +11,7 @@ pytest.importorskip("yaml", reason="PyYAML: pip install 'softhca[fabric]'")
 
 from softhca.cli.errors import CommandError
 from softhca.cli.fabric_topology import load_topology
-from softhca.fabric.ethernet.layout import EthernetTopology
+from softhca.fabric.ethernet.layout import LEAST_MBPS, MOST_DELAY_NS, MOST_MBPS, EthernetTopology
 from softhca.fabric.ethernet.network import Cable
 from softhca.fabric.ethernet.settings import Marking, Pausing, SwitchSettings
 from softhca.fabric.ethernet_yaml import read_fabric
@@ -86,6 +86,9 @@ def test_other_kinds_are_read_as_before() -> None:
         ("kind: ethernet\nlink: 9999999G\n", "line 2: no speed"),
         ("kind: ethernet\nhosts: {a: 1, b: 1}\nlinks:\n  - a[1] b[1]\n", "line 4: a link between two hosts"),
         ("kind: ethernet\nswitches: {s: 2}\nhosts: {a: 1}\nlinks:\n  - a[1] s[1] fast\n", "line 5: no speed"),
+        ("kind: ethernet\nswitches: {s: 2}\nhosts: {a: 1, b: 1, c: 1}\nlinks:\n"
+         "  - a[1] s[1]\n  - b[1] c[1]\n",
+         "line 6: a link between two hosts"),
         ("kind: ethernet\ndelay: soon\n", "line 2: delay is 'soon'"),
         ("kind: ethernet\ndelay: 2000000000\n", "a delay of 2000000000 ns"),
         ("kind: ethernet\ncongestion: red\n", "line 2: congestion is 'red'"),
@@ -112,10 +115,24 @@ def test_hosts_have_the_addresses_that_are_given_and_loopback_ones_else() -> Non
     assert one == given[0]
     assert ipaddress.IPv4Address(two[12:]).is_loopback
     assert len(set(found.addresses())) == 2
+    assert found.addresses()[1] == two  # whoever else has one that is given
+    with pytest.raises(TopologyError, match="the same address"):
+        found.addresses([two])
     with pytest.raises(TopologyError, match="3 addresses for 2"):
         found.addresses([bytes(16)] * 3)
     with pytest.raises(TopologyError, match="the same address"):
         found.addresses(given * 2)
+
+
+def test_speeds_and_delays_have_bounds() -> None:
+    topology = ethernet(PLAIN).topology
+    for mbps, delay_ns in ((LEAST_MBPS, 0), (MOST_MBPS, MOST_DELAY_NS)):
+        assert EthernetTopology(topology, (mbps,) * 3, delay_ns).mbps == (mbps,) * 3
+    for mbps, delay_ns in (
+        (LEAST_MBPS - 1, 0), (MOST_MBPS + 1, 0), (LEAST_MBPS, -1), (LEAST_MBPS, MOST_DELAY_NS + 1),
+    ):  # fmt: skip
+        with pytest.raises(TopologyError):
+            EthernetTopology(topology, (mbps,) * 3, delay_ns)
 
 
 def test_speeds_must_be_as_many_as_links() -> None:

@@ -531,3 +531,23 @@ def test_an_engine_that_cannot_route_gives_way() -> None:
     assert manager.fabric.routes.engine == "up-down"
     assert any("fat-tree: no fat tree" in text for text in manager.problems)
     check(managed, manager)
+
+
+def test_a_manager_that_has_gone_hears_nothing_of_what_is_under_way() -> None:
+    managed = ManagedFabric(fat_tree(4, 1))
+    manager = managed.add((0, 1))
+    heard: list[bytes] = []
+    manager.receive = lambda data, slid, now: heard.append(data)  # type: ignore[method-assign]
+    for sent in manager.transmit():
+        managed._arrived.append((manager, Datagram(1, 1, 0, 0, sent.data)))
+    assert managed._arrived
+    managed.remove(manager)
+    assert managed.step()
+    assert (heard, list(managed._arrived)) == ([], [])
+
+
+def test_time_does_not_go_back() -> None:
+    managed = ManagedFabric(fat_tree(4, 1))
+    managed.run_until(5)
+    managed.run_until(3)
+    assert managed.now == 5

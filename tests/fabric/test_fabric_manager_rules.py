@@ -260,3 +260,14 @@ def test_who_asks_all_the_time_keeps_his_debts(monkeypatch: pytest.MonkeyPatch) 
     for source in (2, 3, 4):
         assert made.allows(source, 0)
         assert not made.allows(1, 0)
+
+
+def test_a_field_of_an_attribute_is_written_without_those_beside_it() -> None:
+    for filler in (0, 0xFF):
+        for name in ("lmc", "sm_sl", "mtu_cap"):
+            data = bytearray([filler] * 64)
+            PORT.put(data, name, 0x105)
+            width = PORT._places[name][3]
+            assert PORT.get(data, name) == 0x105 & width
+            PORT.put(data, name, filler & width)
+            assert data == bytes([filler] * 64)

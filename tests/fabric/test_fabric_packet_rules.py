@@ -6,13 +6,23 @@ import pytest
 
 pytest.importorskip("scipy", reason="numpy and scipy: pip install 'softhca[fabric]'")
 
-from packet_fabric import PacketFabric, datagram, packet
+from packet_fabric import PacketFabric, datagram, packet, read
 
+from softhca.fabric.host_datagrams import as_datagram, as_packet
+from softhca.fabric.mad_plane import Datagram
 from softhca.fabric.native_bursts import VCRC_BYTES
 from softhca.fabric.packet_plane import LIFETIME_NS, NEVER_NS
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.management import constants as c
+from softhca.management.constants import GENERAL_QKEY, MAD_BYTES
 from softhca.management.mad import Mad, MadHeader
+from softhca.wire.bth import Bth
+from softhca.wire.deth import Deth
+from softhca.wire.framing import NATIVE
+from softhca.wire.lrh import Lrh
+from softhca.wire.opcodes import UD_SEND_ONLY
+from softhca.wire.packet import assemble
+from softhca.wire.route import Route
 from softhca.wire.vcrc import compute
 
 
@@ -117,3 +127,21 @@ def test_a_packet_for_a_group_is_no_longer_than_a_link_s_mtu_allows(small: Packe
     small.send(one, packet(one.lid, 0xC000, bytes(512)))
     assert [len(each.got) for each in (two, three)] == [0, 1]
     assert small.count("drops_length") == 1
+
+
+def test_a_datagram_of_another_length_is_no_management() -> None:
+    route = Route(NATIVE, bytes(16), bytes(16), slid=3, dlid=4)
+    for length, is_one in ((MAD_BYTES - 4, False), (MAD_BYTES, True), (MAD_BYTES + 4, False)):
+        made = assemble(route, Bth(UD_SEND_ONLY, dest_qp=0), (Deth(source_qp=0),), bytes(length), 15)
+        assert (as_datagram(made.encode()) is not None) == is_one
+
+
+@pytest.mark.parametrize(("qp", "lane", "qkey"), [(0, 15, 0), (1, 0, GENERAL_QKEY)])
+def test_a_datagram_has_the_lane_and_the_q_key_of_its_queue_pair(qp: int, lane: int, qkey: int) -> None:
+    sent = Datagram(5, 6, qp, qp, bytes(MAD_BYTES))
+    packet = read(as_packet(sent))
+    link, deth = packet.network[0], packet.transport.extensions[0]
+    assert isinstance(link, Lrh)
+    assert isinstance(deth, Deth)
+    assert (link.vl, deth.qkey) == (lane, qkey)
+    assert as_datagram(as_packet(sent)) == sent

@@ -89,6 +89,45 @@ def test_what_cannot_be_is_told_with_its_line(text: str, why: str) -> None:
     assert why in str(told.value)
 
 
+def test_numbers_may_have_a_large_x_and_a_default_partition_any_case() -> None:
+    found = read("A=0X12:h1;DEFAULT:h2=full;")
+    assert (found[0x12].limited, found[0x7FFF].full, len(found)) == ({HOSTS[1]}, {HOSTS[2]}, 2)
+
+
+def test_lines_are_counted_over_rules_of_several_lines() -> None:
+    with pytest.raises(PartitionFileError, match=r"^line 7: 'x' is no number"):
+        read("A=5:\n h1;\n\nB=6:\n h2;\n\nC=x:h3;")
+
+
+def test_a_node_whose_name_looks_like_a_port_is_meant_before_a_port() -> None:
+    nodes = (make_node("a", NodeKind.CHANNEL_ADAPTER, 2, 0x100),
+             make_node("a[2]", NodeKind.CHANNEL_ADAPTER, 1, 0x200))  # fmt: skip
+    found = read_partitions("A=5:a[2];B=6:a[1];", Topology(nodes, ()), nodes[0].port_guid(1))
+    assert [each.limited for each in found[:2]] == [{nodes[1].port_guid(1)}, {nodes[0].port_guid(1)}]
+
+
+def test_a_manager_that_is_a_limited_member_has_the_default_partition_once() -> None:
+    partitions = Partitions([Partition(0x7FFF, frozenset(), None), Partition(5)])
+    assert partitions.keys_of(SELF, is_manager=True) == [0xFFFF, 0x8005]
+    assert partitions.keys_of(SELF) == [0x7FFF, 0x8005]
+
+
+def test_a_partition_without_limited_members_named_has_all_that_are_no_full_ones() -> None:
+    partition = Partition(5, frozenset({1}), None)
+    assert [partition.key_of(guid) for guid in (1, 2)] == [0x8005, 5]
+    assert Partition(5, frozenset({1}), frozenset()).key_of(2) is None
+
+
+def test_a_switch_that_a_partition_names_is_in_the_default_one_too() -> None:
+    partitions = Partitions([Partition(0x7FFF, frozenset({1})), Partition(5, frozenset({2}))])
+    assert [partitions.of_switch(guid) for guid in (1, 2, 3)] == [[0xFFFF], [0xFFFF, 0x8005], [0xFFFF]]
+
+
+def test_a_partition_is_configured_once() -> None:
+    with pytest.raises(ValueError, match="configured twice"):
+        Partitions([Partition(5), Partition(6), Partition(5)])
+
+
 def test_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_file, "MOST_PARTITIONS", 3)
     assert len(read("A=1:h1;B=2:h2;C=3:h3;")) == 4  # the default one besides

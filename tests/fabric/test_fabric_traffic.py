@@ -12,8 +12,9 @@ from softhca.fabric.generators import fat_tree, torus
 from softhca.fabric.graph import Graph
 from softhca.fabric.routing import Routes, route
 from softhca.fabric.switching.congestion import TableControl
+from softhca.fabric.switching.packet import Packet
 from softhca.fabric.switching.port import PortSettings
-from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
+from softhca.fabric.topology import End, Link, LinkSpeed, LinkWidth, NodeKind, Topology, make_node
 from softhca.fabric.traffic import (
     HEADERS_BYTES,
     MOST_WAITING_BYTES,
@@ -22,6 +23,7 @@ from softhca.fabric.traffic import (
     TrafficError,
     TrafficRun,
 )
+from softhca.wire import bth, icrc, lrh, vcrc
 
 US = 1_000_000
 
@@ -197,6 +199,67 @@ def test_senders_slow_down_where_packets_are_marked() -> None:
 def test_traffic_that_cannot_be_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(TrafficError, match=why):
         Traffic(**options)
+
+
+def test_who_has_as_much_under_way_as_is_allowed_makes_no_message() -> None:
+    made = TrafficRun(star(2), route(star(2), "up-down"), Traffic())
+    sender = made.senders[0]
+    for waiting, told in ((MOST_WAITING_BYTES - 1, (1, 0)), (MOST_WAITING_BYTES, (1, 1))):
+        sender.waiting_bytes = waiting
+        made.offer(sender, 0)
+        assert (made.figures.offered, made.figures.held_back) == told
+
+
+def test_a_packet_s_headers_are_lrh_and_bth_and_crcs_and_its_place_in_the_message_is_told() -> None:
+    assert sum(each.LENGTH_BYTES for each in (lrh, bth, icrc, vcrc)) == HEADERS_BYTES
+    made = TrafficRun(star(2), route(star(2), "up-down"), Traffic(message_bytes=3 * 4096 + 1))
+    sent: list[Packet] = []
+    made.fabric.send = lambda node, packet: sent.append(packet)  # type: ignore[assignment,method-assign]
+    made.offer(made.senders[0], 0)
+    assert [(each.begins, each.ends) for each in sent] == [
+        (True, False), (False, False), (False, False), (False, True),
+    ]  # fmt: skip
+    assert [each.length_bytes - HEADERS_BYTES for each in sent] == [4096, 4096, 4096, 1]
+
+
+def test_routes_that_need_more_lanes_than_there_are_are_none() -> None:
+    topology = torus((5,))
+    made = ended(
+        topology, Traffic(load=0.1, duration_ps=20 * US), "min-hop", reroute_ps=US,
+        events_at=[LinkEvent(US, 0)], reroute=lambda gone: route(topology, "dimension-order"),
+    )  # fmt: skip
+    assert (made.figures.reroutes, made.figures.unroutable) == (0, 1)
+
+
+def two_speeds() -> Topology:
+    """A switch, a host with two linked ports, and one whose link is slower."""
+    nodes = (make_node("s", NodeKind.SWITCH, 3, 0x100),
+             make_node("a", NodeKind.CHANNEL_ADAPTER, 2, 0x200),
+             make_node("b", NodeKind.CHANNEL_ADAPTER, 1, 0x300))  # fmt: skip
+    links = (Link(End(0, 1), End(1, 1)), Link(End(0, 2), End(1, 2)),
+             Link(End(0, 3), End(2, 1), LinkWidth.X1, LinkSpeed.HDR))  # fmt: skip
+    return Topology(nodes, links)
+
+
+def test_a_host_s_second_port_is_not_used() -> None:
+    topology = two_speeds()
+    made = ended(topology, Traffic(load=0.1, duration_ps=20 * US))
+    assert made.port(End(1, 1)) is not None
+    assert made.port(End(1, 2)) is None
+    assert set(made.loads()) == {End(0, 1), End(1, 1), End(0, 2), End(0, 3), End(2, 1)}
+
+
+def test_congestion_is_controlled_for_the_slowest_sender() -> None:
+    topology = two_speeds()
+    rates: list[int] = []
+
+    def control(mbps: int) -> TableControl:
+        rates.append(mbps)
+        return TableControl()
+
+    ended(topology, Traffic(load=0.1, duration_ps=20 * US), congestion=control)
+    assert set(rates) == {topology.links[2].data_mbps}
+    assert topology.links[2].data_mbps < topology.links[0].data_mbps
 
 
 def test_there_must_be_two_hosts() -> None:

@@ -9,6 +9,7 @@ from mutant_by_hand import BY_HAND
 from mutant_channels import CONNECTED
 from mutant_congestion import CONGESTION
 from mutant_connections import CONNECTIONS
+from mutant_corners import CORNERS
 from mutant_driver import DRIVER
 from mutant_edges import EDGES
 from mutant_edits import Mutant
@@ -454,6 +455,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *BY_HAND,
     *MEANT,
     *EDGES,
+    *CORNERS,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from machine_speed import limit_s
 from softhca.driver.rdmacm import events
+from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import cm_listening, listening, requests
 from softhca.sockets.connecting import mapped
 from softhca.sockets.hub import before_fork
@@ -246,6 +248,7 @@ def test_who_asks_early_is_answered_once_when_the_kernel_listens(
     beginning.when_it_listens("one")
     assert (turns.soon_called, len(turns.later)) == ([], 1)
     beginning.begin()
+    assert turns.soon_called == ["one"]
     turns.later[0]()  # it had been waited for long enough
     assert turns.soon_called == ["one"]
     beginning.when_it_listens("two")
@@ -295,3 +298,68 @@ def test_who_waits_is_refused_by_the_close_and_who_asked_early_hears_of_it(
         beginning.close()
     assert (stream.refused, left, turns.soon_called) == (1, ["sign", beginning], ["one"])
     assert beginning.claim(HERE, 1) is None
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, KernelSocket, list[str]]]:
+    """What serves a socket already, that socket, and what has come of the first."""
+    noted: list[str] = []
+    made = listening.Served.__new__(listening.Served)
+    made._users = 1
+    made.close = lambda: noted.append("closed")  # type: ignore[method-assign]
+    with KernelSocket() as one:
+        one.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(listening, "_served", {os.fstat(one.fileno()).st_ino: made})
+        yield made, one, noted
+
+
+def test_each_duplicate_of_a_listening_socket_is_a_user_and_the_last_one_ends_it(
+    shared: tuple[Any, KernelSocket, list[str]],
+) -> None:
+    made, one, noted = shared
+    assert listening.serve(one, None) is made  # type: ignore[arg-type]
+    assert listening.serving(one) is made
+    for left in (2, 1, 0):
+        assert noted == []
+        made.leave()
+        assert made._users == left
+    assert noted == ["closed"]
+
+
+def test_a_socket_that_nothing_serves_is_not_another_ones(
+    shared: tuple[Any, KernelSocket, list[str]],
+) -> None:
+    with KernelSocket() as other:
+        other.bind(("127.0.0.1", 0))
+        assert listening.serving(other) is None
+
+
+class Named(KernelSocket):
+    """A socket that says that it is bound there; ``v6_only`` of an IPv6 one."""
+
+    def __init__(self, host: str, v6_only: int = 0) -> None:
+        super().__init__()
+        self.host, self.v6_only = host, v6_only
+
+    def getsockname(self) -> Any:
+        return self.host, 7, 0, 0
+
+    def getsockopt(self, *_: Any) -> Any:
+        return self.v6_only
+
+
+def test_who_listens_at_all_addresses_of_both_families_is_found_by_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    every4, every6 = mapped("0.0.0.0"), mapped("::")
+    told: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(listening.port_lookup, "end_elsewhere", lambda *what: told.append(what))
+    for host, v6_only, addresses in (
+        ("::", 0, [every6, every4]), ("::", 1, [every6]), ("::1", 0, [mapped("::1")]),
+        ("0.0.0.0", 0, [every4]),
+    ):  # fmt: skip
+        told.clear()
+        with Named(host, v6_only) as one:
+            assert listening._place(one) == (os.fstat(one.fileno()).st_ino, 7, addresses)
+            listening.end_elsewhere(one)
+        assert told == [(7, each) for each in addresses]
