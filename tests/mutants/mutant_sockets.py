@@ -44,8 +44,22 @@ BEHIND = "sockets/behind_pool.py"
 IN_MEMORY = "sockets/test_sockets_in_memory.py"
 OF_BEHIND = "sockets/test_sockets_behind_pool.py"
 SENDING_RULES = "sockets/test_sockets_sending_rules.py"
+CALLS = "sockets/descriptor_calls.py"
+OF_CALLS = "sockets/test_sockets_descriptor_calls.py"
 
 SOCKETS: tuple[tuple[Mutant, str], ...] = (
+    (m("sockets-descriptor-gives-a-byte", "sockets/readiness.py", 'self._driver.send(b"", socket', 'self._driver.send(b"!", socket',
+       "who reads the descriptor itself is given a byte that nobody has sent"), OF_CALLS),
+    (m("sockets-file-is-sent-from-its-place", CALLS, "begin if offset is None else offset, count", "begin, count",
+       "os.sendfile sends another part of the file"), OF_CALLS),
+    (m("sockets-file-stays-at-its-place", CALLS, "        os.lseek(in_fd, begin + sent, os.SEEK_SET)\n", "        pass\n",
+       "who sends a file in parts sends the first part again and again"), OF_CALLS),
+    (m("sockets-sent-file-s-count-is-lost", CALLS, "            if not sent:\n                raise\n            break\n", "            raise\n",
+       "who finds no room in the middle of a file sends what has gone again"), OF_CALLS),
+    (m("sockets-splice-takes-from-the-descriptor", CALLS, "standing_for(src) is not None or standing_for(dst)", "standing_for(dst)",
+       "os.splice from a stream is an end, while it has data"), OF_CALLS),
+    (m("sockets-urgent-data-are-plain", "sockets/stream_parts.py", "socket.MSG_PEEK | socket.MSG_WAITALL", "socket.MSG_OOB | socket.MSG_PEEK | socket.MSG_WAITALL",
+       "urgent data go into the stream"), OF_CALLS),
     (m("sockets-ring-entry-stays", BEHIND, "        store64(place, 0)\n", "",
        "after 2^32 notifications an old one is taken for a new one"), OF_BEHIND),
     (m("sockets-ring-entry-of-any-number", BEHIND, "        if not word or word >> 32 != number:\n", "        if not word:\n",

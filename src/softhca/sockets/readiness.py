@@ -1,9 +1,11 @@
 """A descriptor that is readable and writable as a stream is, for select, poll, epoll and event loops.
 
-It is one end of a socket pair.  A byte in it makes it readable.  Some bytes of its own are under way for
-ever; whether it is writable is a matter of how large its send buffer is said to be.  Both are levels: they
-hold until the stream changes.  Nobody can write to it.  ``os.sendfile`` to it is EINVAL, as to any descriptor
-with O_APPEND, and programs that try it send by other means: EPIPE they would take for the peer's end.
+It is one end of a pair of packet sockets.  A packet of no bytes in it makes it readable: who reads the
+descriptor itself is told of an end, and given no byte that nobody has sent.  Some bytes of its own are under
+way for ever; whether it is writable is a matter of how large its send buffer is said to be.  Both are levels:
+they hold until the stream changes.  Nobody can write to it: EPIPE.  ``os.sendfile`` to it is EINVAL, as to
+any descriptor with O_APPEND, and programs that try it send by other means: EPIPE they would take for the
+peer's end.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._program, self._driver = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._program, self._driver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._program.send(_FILLER)
         self._program.shutdown(socket.SHUT_WR)
         flags = fcntl.fcntl(self._program, fcntl.F_GETFL)
@@ -40,7 +42,8 @@ class Readiness:
         return os.fstat(self._program.fileno()).st_ino
 
     def replace(self, fd: int) -> None:
-        """Have the number ``fd`` stand for this descriptor from here on."""
+        """Have the number ``fd`` stand for this descriptor from here on; it blocks as what it stood for."""
+        os.set_blocking(self._program.fileno(), os.get_blocking(fd))
         os.dup2(self._program.fileno(), fd, inheritable=os.get_inheritable(fd))
 
     def set(self, readable: bool, writable: bool) -> bool:
@@ -50,7 +53,7 @@ class Readiness:
             if readable != self._readable:
                 self._readable = news = readable
                 if readable:
-                    self._driver.send(b"!", socket.MSG_DONTWAIT)
+                    self._driver.send(b"", socket.MSG_DONTWAIT)
                 else:
                     self._empty()
             if writable != self._writable:
@@ -64,8 +67,7 @@ class Readiness:
 
     def _empty(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while self._program.recv(64, socket.MSG_DONTWAIT):
-                pass
+            self._program.recv(1, socket.MSG_DONTWAIT)  # the one packet, unless the program has read it
 
     def abandon(self) -> None:
         """In a forked child, where another thread may have held the lock."""

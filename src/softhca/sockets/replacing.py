@@ -1,8 +1,9 @@
 """``socket.socket`` under programs that know nothing of softhca, for ``softhca run --sockets``.
 
-The standard library makes its sockets by the name ``socket.socket``, so that name is all that is replaced.
-It must be done before modules are imported that keep the class (`asyncio`, `ssl`, `socketserver` …):
-``softhca run --sockets`` does it when the interpreter starts.
+The standard library makes its sockets by the name ``socket.socket``, so that name is replaced, and beside it
+those functions of `os` that take a socket's descriptor (`descriptor_calls`).  It must be done before modules
+are imported that keep the class (`asyncio`, `ssl`, `socketserver` …): ``softhca run --sockets`` does it when
+the interpreter starts.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import socket as kernel
 import sys
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.sockets import stream_socket
+from softhca.sockets import descriptor_calls, stream_socket
 
 
 def install() -> None:
     """Sockets that are made from here on are softhca's; again is once."""
     kernel.socket = stream_socket.socket  # type: ignore[misc]
+    descriptor_calls.install()
 
 
 def uninstall() -> None:
     """As it was."""
     kernel.socket = KernelSocket  # type: ignore[misc]
+    descriptor_calls.uninstall()
 
 
 def start(folder: str) -> None:

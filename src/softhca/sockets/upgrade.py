@@ -158,12 +158,19 @@ def upgrade_of(number: int) -> Upgrade | None:
     return None if found is None else found.join()
 
 
-def kind_of(number: int) -> tuple[int, int, int] | None:
-    """Family, type and protocol of the connection that a descriptor stands for."""
+def standing_for(number: int) -> Upgrade | None:
+    """The one that a descriptor stands for; None of any other, also of one that is not open."""
+    if not _upgrades:
+        return None
     try:
-        found = _upgrades.get(os.fstat(number).st_ino)
+        return _upgrades.get(os.fstat(number).st_ino)
     except OSError:
         return None
+
+
+def kind_of(number: int) -> tuple[int, int, int] | None:
+    """Family, type and protocol of the connection that a descriptor stands for."""
+    found = standing_for(number)
     return None if found is None else (found.tcp.family, found.tcp.type, found.tcp.proto)
 
 
