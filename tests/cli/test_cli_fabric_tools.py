@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 from fabric_bench import ABSENT, MANAGER, REASON, SEARCH, Bench, lids
+from opensm_walk import walk
 
 from machine_speed import limit_s
 from softhca.fabric.generators import fat_tree, random_fabric, torus
@@ -316,3 +317,10 @@ def test_engines_of_opensm_that_need_lanes_find_them(tmp_path: Path, engine: str
         own.close()
     assert "SUBNET UP" in said
     assert [line for line in said.splitlines() if " ERR " in line] == []
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(2, 3), (6, 3)], ids=["opensm", "ours"])
+def test_cables_and_managers_come_and_go(tmp_path: Path, seed: int, steps: int) -> None:
+    """A sample of ``opensm_walk.py``: cables out and in, OpenSM killed and begun anew, another takes over."""
+    pytest.importorskip("scipy", reason="numpy and scipy: pip install 'softhca[fabric]'")
+    assert len(walk(seed, steps, tmp_path)) == steps
