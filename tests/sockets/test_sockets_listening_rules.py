@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -259,6 +259,7 @@ def test_who_asks_one_that_was_closed_does_not_wait(beginning: Any, monkeypatch:
     turns, beginning.closed = Turns(monkeypatch), True
     beginning.when_it_listens("one")
     assert (turns.soon_called, turns.later) == (["one"], [])
+    beginning._begun = True
     assert not beginning.listens()
 
 
@@ -363,3 +364,118 @@ def test_who_listens_at_all_addresses_of_both_families_is_found_by_each(
             assert listening._place(one) == (os.fstat(one.fileno()).st_ino, 7, addresses)
             listening.end_elsewhere(one)
         assert told == [(7, each) for each in addresses]
+
+
+def test_one_that_was_closed_takes_nothing_and_gives_nothing(served: Any) -> None:
+    first, second = Waiting(), Waiting()
+    served.add((HERE, 1), first, HERE)
+    served.closed = True
+    assert served.claim(HERE, 1) is None
+    with pytest.raises(ProtocolError):
+        served.add((HERE, 2), second, HERE)
+    assert second.refused == 0  # who made it does that
+
+
+def test_a_stream_is_claimed_once(served: Any) -> None:
+    served.add((HERE, 1), Waiting(), HERE)
+    assert served.claim(HERE, 1) is not None
+    assert served.claim(HERE, 1) is None
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_who_accepts_waits_a_while_for_the_word_that_the_stream_is_used(
+    served: Any, monkeypatch: pytest.MonkeyPatch, comes: bool
+) -> None:
+    monkeypatch.setattr(listening, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    waited: list[float] = []
+
+    class Late(Waiting):
+        opened = False
+
+        def wait(self, ready: Callable[[], bool], deadline_s: float) -> None:
+            assert not ready()
+            waited.append(deadline_s)
+            self.opened = comes
+            assert ready() == comes
+
+    stream = Late()
+    served.add((HERE, 1), stream, HERE)
+    assert served.claim(HERE, 1) is (stream if comes else None)
+    assert (waited, stream.refused) == ([1000.0 + listening.OPENED_S], 0 if comes else 1)
+
+
+def test_what_cannot_be_said_to_others_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second address cannot be: what was done for the first one is undone."""
+    noted: list[Any] = []
+
+    class Listens:
+        gids: tuple[bytes, ...] = ()
+
+        def join(self, one: object) -> None:
+            noted.append("joined")
+
+        def leave(self, one: object) -> None:
+            noted.append("left")
+
+    class Sign:
+        def __init__(self, port: int, address: bytes, *_: object) -> None:
+            if address == THERE:
+                raise OSError(errno.EMFILE, "no descriptor")
+            noted.append("said")
+
+        def close(self) -> None:
+            noted.append("unsaid")
+
+    monkeypatch.setattr(listening.requests, "listener_of", lambda *_: Listens())
+    monkeypatch.setattr(listening, "PortAdvertisement", Sign)
+    with pytest.raises(OSError, match="no descriptor"):
+        listening.Served(-1, 5, [HERE, THERE], None)  # type: ignore[arg-type]
+    assert noted == ["joined", "said", "unsaid", "left"]
+    assert -1 not in listening._served
+
+
+def asked(served: Any, monkeypatch: pytest.MonkeyPatch, offer: Offer) -> tuple[Any, Any, Any, list[str]]:
+    """A listener, a request to it, its identifier, and what becomes of that; no stream can be made."""
+    noted: list[str] = []
+    monkeypatch.setattr(listening, "_check_host", lambda *_: None)
+    monkeypatch.setattr(listening.devices, "keep", lambda _: noted.append("kept"))
+
+    def no_stream(*_: object) -> None:
+        raise PyverbsRDMAError("no memory", errno.ENOMEM)
+
+    monkeypatch.setattr(listening, "Stream", no_stream)
+    served.settings, served.addresses = None, [HERE]
+    listener = listening.Listener.__new__(listening.Listener)
+    listener.served = [served]
+    cmid = SimpleNamespace(reject=lambda: noted.append("rejected"), close=lambda: noted.append("closed"))
+    return listener, SimpleNamespace(private_data=offer.encode(HERE, HERE)), cmid, noted
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_who_wants_no_tcp_connection_is_not_served_beside_one(
+    served: Any, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    offer = Offer(0x10000, 1 << 20, 7, 5000, alone=alone)
+    listener, event, cmid, noted = asked(served, monkeypatch, offer)
+    served._begun = True
+    listener.requested(cmid, event)
+    assert noted == (["rejected", "closed"] if alone else ["kept", "rejected", "closed"])
+
+
+def test_whoever_asked_early_and_finds_something_amiss_is_closed(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener, event, cmid, noted = asked(served, monkeypatch, Offer(0x10000, 1 << 20, 7, 5000))
+    monkeypatch.setattr(listening, "addresses_of", lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        listener._again(cmid, event)
+    assert noted == ["closed"]
+
+
+def test_a_forked_child_serves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_served", {7: object()})
+    child = os.fork()
+    if not child:
+        os._exit(len(listening._served))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(listening._served) == 1

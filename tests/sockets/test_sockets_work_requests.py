@@ -1,0 +1,187 @@
+"""What goes to the driver for each notification of a stream: where it is written, what is told, and how."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from softhca.driver.posting import QueuePairPoster
+from softhca.machine.primitives import address_of, bytes_at
+from softhca.sockets.memory_processing import Page
+from softhca.sockets.protocol import EVENT_REQUEST, NOTIFICATION_RING, RING_ENTRIES, WAKES
+from softhca.sockets.staging import Staging
+from softhca.sockets.work_requests import INLINE, SIGNALED, SOLICITED, TAKEN, WHOLE_BYTES, WorkRequests
+from softhca.verbs import enums as e
+
+POOL, RKEY, RECORD = 0x1_0000_0000, 77, 0x2_0000_0000
+WRITE, TOLD = int(e.IBV_WR_RDMA_WRITE), int(e.IBV_WR_RDMA_WRITE_WITH_IMM)
+SOURCE = array("B", range(256))
+
+
+class Poster(QueuePairPoster):
+    """A queue pair that notes: opcode, flags, immediate, number, remote address, and what is written (a run,
+    or the bytes of those that are inline)."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[Any, ...]] = []
+        self.rung: list[int] = []
+        self.chains: list[int] = []
+
+    def post_run(
+        self, opcode: int, flags: int, imm: int, number: int, remote: int, rkey: int, address: int,
+        length: int, lkey: int,
+    ) -> None:  # fmt: skip
+        assert rkey == RKEY
+        what: Any = bytes_at(address, length) if flags & INLINE else (address, length, lkey)
+        self.noted.append((opcode, flags, imm, number, remote, what))
+
+    def post_send(
+        self, opcode: int, flags: int, imm: int, number: int, remote: int, rkey: int, *rest: Any
+    ) -> None:
+        assert rkey == RKEY
+        elements, data = rest[-2:]
+        assert (data is not None) == bool(flags & INLINE)
+        self.noted.append((opcode, flags, imm, number, remote, data or tuple(elements)))
+
+    def post_receives(self, chain: Any) -> None:
+        count = 0
+        while chain is not None:
+            assert (chain.wr_id, chain.sges) == (0, ())
+            count, chain = count + 1, chain.following
+        self.chains.append(count)
+
+    def ring(self) -> None:
+        self.rung.append(len(self.noted))
+
+
+@pytest.fixture
+def poster() -> Poster:
+    return Poster()
+
+
+@pytest.fixture
+def requests(poster: Poster) -> WorkRequests:
+    return WorkRequests(poster, POOL, RKEY, RECORD)
+
+
+def words(*numbers: int) -> bytes:
+    return array("Q", numbers).tobytes()
+
+
+def test_data_up_to_a_bound_are_their_own_notification(poster: Poster, requests: WorkRequests) -> None:
+    for length, alone in ((WHOLE_BYTES, True), (WHOLE_BYTES + 1, False)):
+        run = Page(0x5000, length, 9)
+        poster.noted.clear()
+        requests.write(3, [run], [(64, length)], 0x11)
+        told = (TOLD, SIGNALED, 0x11, 3)
+        if alone:
+            assert poster.noted == [(*told, POOL + 64, (run,))]
+        else:
+            assert poster.noted == [(WRITE, 0, 0, 3, POOL + 64, (run,)), (*told, POOL, ())]
+    requests.write(3, [Page(0x5000, 100, 9)], [(64, 100)], 0x11, whole=99)
+    assert len(poster.noted) == 4
+    assert (requests.told, poster.rung) == (3, [1, 2, 4])
+
+
+def test_runs_are_cut_where_places_end_and_the_last_says_that_they_are_taken(
+    poster: Poster, requests: WorkRequests
+) -> None:
+    runs = [Page(0x1000, 30, 1), Page(0x2000, 50, 2)]
+    requests.write(4, runs, [(100, 60), (0, 20)], 5, SIGNALED | SOLICITED, early=True)
+    assert poster.noted == [
+        (WRITE, 0, 0, 4, POOL + 100, (Page(0x1000, 30, 1),)),
+        (WRITE, 0, 0, 4, POOL + 130, (Page(0x2000, 30, 2),)),
+        (WRITE, SIGNALED, 0, 4 | TAKEN, POOL, (Page(0x201E, 20, 2),)),
+        (TOLD, SIGNALED | SOLICITED, 5, 4, POOL, ()),
+    ]
+    assert (requests.told, poster.rung) == (1, [4])
+
+
+def test_one_run_goes_as_one_request_where_the_pool_does_not_end_in_it(
+    poster: Poster, requests: WorkRequests
+) -> None:
+    at = address_of(SOURCE)
+    requests.write_run(1, at, 8, 9, [(32, 8)], 6, SIGNALED, False)
+    requests.write_run(2, at, 8, 9, [(32, 8)], 6, 0, True)
+    requests.write_run(3, at, 8, 9, [(32, 5), (0, 3)], 6, SIGNALED, True)
+    requests.write_run(4, 0x1000, WHOLE_BYTES, 9, [(0, WHOLE_BYTES)], 6, 0, False)
+    requests.write_run(5, 0x1000, WHOLE_BYTES + 1, 9, [(0, WHOLE_BYTES + 1)], 6, 0, False)
+    assert poster.noted == [
+        (TOLD, SIGNALED, 6, 1, POOL + 32, (at, 8, 9)),
+        (TOLD, INLINE, 6, 2, POOL + 32, bytes(range(8))),
+        (WRITE, INLINE, 0, 3, POOL + 32, bytes(range(5))),
+        (WRITE, INLINE, 0, 3, POOL, bytes(range(5, 8))),
+        (TOLD, SIGNALED, 6, 3, POOL, ()),
+        (TOLD, 0, 6, 4, POOL, (0x1000, WHOLE_BYTES, 9)),
+        (WRITE, 0, 0, 5, POOL, (Page(0x1000, WHOLE_BYTES + 1, 9),)),
+        (TOLD, 0, 6, 5, POOL, ()),
+    ]
+    assert (requests.told, poster.rung) == (5, [1, 2, 5, 6, 8])
+
+
+def test_a_notification_in_memory_stands_in_the_ring_behind_the_data(
+    poster: Poster, requests: WorkRequests
+) -> None:
+    at = address_of(SOURCE)
+    for told in (RING_ENTRIES - 2, RING_ENTRIES - 1):
+        poster.noted.clear()
+        requests.told = told
+        requests.write_in_memory(8, at, 6, 0, [(90, 2), (0, 4)], 0x77, True)
+        place = RECORD + NOTIFICATION_RING + 8 * ((told + 1) % RING_ENTRIES)
+        assert poster.noted == [
+            (WRITE, INLINE, 0, 8, POOL + 90, bytes((0, 1))),
+            (WRITE, INLINE, 0, 8, POOL, bytes((2, 3, 4, 5))),
+            (WRITE, SIGNALED | INLINE, 0, 8, place, words(told + 1 << 32 | 0x77)),
+        ]
+    requests.write_in_memory(9, at, 6, 3, [(90, 6)], 0x77, False)
+    assert poster.noted[3] == (WRITE, 0, 0, 9, POOL + 90, (at, 6, 3))
+    assert poster.rung == [3, 3, 5]
+
+
+def test_the_number_of_notifications_has_32_bits(poster: Poster, requests: WorkRequests) -> None:
+    requests.told = 0xFFFF_FFFE
+    for told in (0xFFFF_FFFF, 0, 1):
+        requests.notify(1, 2)
+        assert requests.told == told
+    assert poster.noted == [(TOLD, SIGNALED, 2, 1, POOL, ())] * 3
+    assert poster.rung == [1, 2, 3]
+
+
+def test_words_are_written_where_the_peer_looks_for_them(poster: Poster, requests: WorkRequests) -> None:
+    requests.credit_in_memory(1, 10, 20)
+    requests.credit(2, 11, 21, 0x33)
+    requests.request_event(3, 44)
+    requests.wake(4)
+    requests.wake(5)
+    requests.probe(6)
+    waking = SIGNALED | SOLICITED | INLINE
+    assert poster.noted == [
+        (WRITE, SIGNALED | INLINE, 0, 1, RECORD, words(10, 20)),
+        (TOLD, SIGNALED | INLINE, 0x33, 2, RECORD, words(11, 21)),
+        (WRITE, SIGNALED | INLINE, 0, 3, RECORD + EVENT_REQUEST, words(44)),
+        (WRITE, waking, 0, 4, RECORD + WAKES, words(1)),
+        (WRITE, waking, 0, 5, RECORD + WAKES, words(2)),
+        (WRITE, SIGNALED, 0, 6, POOL, ()),
+    ]
+    assert (requests.told, poster.rung) == (1, [1, 2, 3, 4, 5, 6])  # only an immediate is a notification
+
+
+def test_receives_are_posted_as_chains(poster: Poster, requests: WorkRequests) -> None:
+    for count in (3, 0, 1):
+        requests.receive(count)
+    assert poster.chains == [3, 1]
+
+
+def test_copies_are_in_runs_of_a_ring_and_room_in_one_run_may_take_a_skip() -> None:
+    ring = Staging.__new__(Staging)
+    ring.length, ring.head, ring.tail = 100, 0, 0
+    for head, tail, room, free in ((0, 0, 100, 100), (0, 70, 30, 30), (60, 70, 30, 90), (70, 130, 40, 40),
+                                   (100, 200, 0, 0), (200, 200, 100, 100)):  # fmt: skip
+        ring.head, ring.tail = head, tail
+        assert (ring.room(), ring.free()) == (room, free)
+    for length, tail in ((30, 70), (31, 100)):
+        ring.head, ring.tail = 60, 70
+        ring.skip(length)
+        assert ring.tail == tail
