@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from softhca.adapter import device_memory
 from softhca.adapter.hosts import ChannelHook
 from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.raw_services import RawServices
@@ -16,7 +17,9 @@ from softhca.driver.paging import PageableMemory
 from softhca.memory.bits import PAGE_BYTES
 from softhca.queues import control_fields as control
 from softhca.queues.layout import DOORBELL_SLOTS
-from softhca.testing.ends import ALL_RIGHTS, RAW, End
+from softhca.queues.states import ERR
+from softhca.testing import SENT
+from softhca.testing.ends import ALL_RIGHTS, RAW, SEND, UC, End, pair, post
 from softhca.testing.network import Network
 from softhca.transport import states
 from softhca.wire.ip import ETHERTYPE_IPV6
@@ -193,3 +196,69 @@ def test_a_rule_opens_the_segment_of_its_port_and_one_that_is_refused_leaves_not
     with refusal(errno.ENOSPC):
         end.device.create_flow(number, 1, control.FLOW_NORMAL, MOST_MASKS)
     assert adapter.resources.count(Kind.FLOW) == MOST_MASKS == len(adapter.port.segment.steering)
+
+
+# regions, windows and device memory
+
+
+def test_fast_and_null_regions_are_among_those_that_there_may_be(end):
+    fast = end.device.session.call(control.ALLOC_FAST_MR, pd=end.pd, max_pages=1)["mr"]  # and the end's own
+    for command, fields in (
+        (control.ALLOC_NULL_MR, {}), (control.ALLOC_FAST_MR, {"max_pages": 1}),
+    ):  # fmt: skip
+        with refusal(errno.ENOMEM):
+            end.device.session.call(command, pd=end.pd, **fields)
+    end.device.session.call(control.DEREG_FAST_MR, mr=fast)
+    assert end.device.session.call(control.ALLOC_NULL_MR, pd=end.pd)["lkey"]
+
+
+def test_a_fast_region_has_pages_up_to_the_most(end):
+    most = end.node.adapter.config.max_fast_pages
+    for pages in (0, most + 1):
+        with refusal(errno.EINVAL) as refused:
+            end.device.session.call(control.ALLOC_FAST_MR, pd=end.pd, max_pages=pages)
+        assert f"1…{most}" in refused.value.message
+    assert end.device.session.call(control.ALLOC_FAST_MR, pd=end.pd, max_pages=most)["key"]
+
+
+def test_a_domain_is_in_use_while_a_memory_window_is_in_it(end):
+    pd = end.device.alloc_pd()
+    window = end.device.session.call(control.ALLOC_MW, pd=pd, type=1)["mw"]
+    with refusal(errno.EBUSY):
+        end.device.dealloc_pd(pd)
+    end.device.session.call(control.DEALLOC_MW, mw=window)
+    end.device.dealloc_pd(pd)
+
+
+def test_device_memory_has_ordinary_pages(end, monkeypatch):
+    monkeypatch.setattr(device_memory, "has_ordinary_pages", lambda descriptor: False)
+    with refusal(errno.EINVAL):
+        end.device.alloc_dm(PAGE_BYTES)
+    monkeypatch.undo()
+    end.device.alloc_dm(PAGE_BYTES).free()
+
+
+# connections
+
+
+def test_a_channel_that_its_host_cannot_afford_is_refused():
+    with Network() as world:
+        node = world.add(1, max_host_bytes=8)
+        with refusal(errno.ENOMEM):
+            node.open().open_connections(1)
+        assert node.adapter.resources.count(Kind.CM) == 0
+        assert node.adapter.port.management[1].connections.channels == []
+
+
+def test_a_packet_for_a_queue_pair_that_is_not_ready_is_that_whatever_its_key():
+    world, left, qp, right, peer = pair(UC)
+    packets = world.record(SENT)
+    post(qp, SEND, [left.sge(0, 4)])
+    world.run()
+    peer.modify({"qp_state": ERR})
+    right.node.adapter.set_pkeys(1, (0x8001,))
+    before = right.node.adapter.port_counters()
+    world.inject(right.node, packets[0].data, left.node.gid, source_port=packets[0].route.source_port)
+    after = right.node.adapter.port_counters()
+    assert [after[name] - before[name] for name in ("drops_state", "drops_pkey")] == [1, 0]
+    world.close()

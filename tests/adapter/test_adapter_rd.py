@@ -475,17 +475,22 @@ def test_a_context_has_no_alternate_path(trio):
     assert t.done(1) == [(1, WC_SUCCESS)]
 
 
-@pytest.mark.parametrize("what", ["unknown context", "context that is not ready", "stranger"])
+@pytest.mark.parametrize(
+    "what", ["unknown context", "context of another port", "context that is not ready", "stranger"]
+)
 def test_packets_that_are_for_nobody_are_dropped_and_counted(trio, what):
     t = trio()
     t.write(0, 1)
     t.done(1)
     packet = next(p for p in t.packets if p.source is t.left.node)
     right = t.rights[0]
-    reason = {"unknown context": "unknown_qp", "stranger": "source"}.get(what, "state")
+    reasons = {"context that is not ready": "state", "stranger": "source"}
+    reason = reasons.get(what, "unknown_qp")
     source = t.left.node.gid
     if what == "unknown context":
         t.theirs[0].destroy()
+    elif what == "context of another port":
+        right.node.adapter.ee_contexts[t.theirs[0].number].flow.port_number = 2
     elif what == "context that is not ready":
         t.theirs[0].modify({"qp_state": ERR})
     else:

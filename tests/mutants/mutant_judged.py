@@ -24,6 +24,7 @@ from mutant_native import NATIVE
 from mutant_native_memory import NATIVE_MEMORY
 from mutant_native_parts import PARTS
 from mutant_planted import PLANTED
+from mutant_queues import QUEUES
 from mutant_rooms import ROOMS
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
@@ -451,6 +452,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *PARTS,
     *VERBS,
     *ADAPTER,
+    *QUEUES,
     *PLANTED,
     *BY_HAND,
     *MEANT,

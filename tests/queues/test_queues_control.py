@@ -189,11 +189,45 @@ def test_a_malformed_reply_is_an_error_for_the_host(data):
 
 @pytest.mark.parametrize(("reason", "told"), [
     ("", ""), ("dest_qp_num is required", "dest_qp_num is required"), ("1 … 5", "1 … 5"),
-    ("…" * 100, "…" * (fields.REASON_BYTES // 3)), ("x" * 300, "x" * fields.REASON_BYTES),
+    ("…" * 100, "…" * (fields.REASON_BYTES // 3)), ("é" * 200, "é" * 127),
+    ("x" * 300, "x" * fields.REASON_BYTES),
 ])
 def test_a_refusal_carries_its_reason_cut_to_what_fits(reason, told):
     reply = decode_reply(encode_reply(9, fields.MODIFY_QP, errno.EINVAL, {"unused": 1}, reason))
     assert (reply.tag, reply.errno, reply.fields, reply.reason) == (9, errno.EINVAL, {}, told)
+
+
+def test_a_refusal_of_a_command_that_there_is_not_names_it():
+    reply = decode_reply(encode_reply(9, 0x1234, errno.EOPNOTSUPP, reason="what?"))
+    assert (reply.tag, reply.command, reply.errno, reply.reason) == (9, 0x1234, errno.EOPNOTSUPP, "what?")
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_command_or_a_reply_has_the_length_that_its_header_says(change):
+    command = bytearray(encode_command(fields.QUERY_PORT, 1, {"port_num": 1}))
+    assert decode_command(bytes(command)).fields == {"port_num": 1}
+    command[8] += change
+    assert decode_command(bytes(command)).errno == errno.EINVAL
+    reply = bytearray(encode_reply(1, fields.ALLOC_PD, 0, {"pd": 5}))
+    assert decode_reply(bytes(reply)).fields == {"pd": 5}
+    reply[8] += change
+    with fails(errno.EINVAL):
+        decode_reply(bytes(reply))
+
+
+def test_a_command_and_a_reply_have_up_to_the_most_bytes():
+    header, private = 16, len(encode_command(fields.CM_READY, 1, {})) - 16
+    room = COMMAND_BYTES - header - private
+    assert len(encode_command(fields.CM_READY, 1, {"private_data": bytes(room)})) == COMMAND_BYTES
+    with fails(errno.E2BIG):
+        encode_command(fields.CM_READY, 1, {"private_data": bytes(room + 1)})
+    counters = [("n" * 91, 1)] * 81  # 100 bytes each, and 4 for how many they are
+    left = REPLY_BYTES - header - 4 - 8100 - 9
+    assert len(encode_reply(1, fields.QUERY_COUNTERS, 0, {"counters": [*counters, ("n" * left, 1)]})) == (
+        REPLY_BYTES
+    )
+    with fails(errno.E2BIG):
+        encode_reply(1, fields.QUERY_COUNTERS, 0, {"counters": [*counters, ("n" * (left + 1), 1)]})
 
 
 def test_a_malformed_command_says_why():
@@ -328,6 +362,8 @@ def test_another_number_of_frames_is_refused():
     host = HostMemory(64 << 20)
     with fails(errno.EINVAL):
         ControlRings(host.allocate(ControlRings.PAGES - 1), host.address_map)
+    with fails(errno.EINVAL):
+        ControlRings(host.allocate(ControlRings.PAGES + 1), host.address_map)
     host.close()
 
 

@@ -12,6 +12,7 @@ from softhca.machine import primitives
 from softhca.memory.arenas import AddressMap
 from softhca.memory.host import HostMemory
 from softhca.queues.doorbells import DoorbellFifo, plan
+from softhca.queues.layout import DOORBELLS_TAIL_AT
 
 HOST = HostMemory(64 << 20)
 
@@ -119,6 +120,16 @@ def test_a_place_that_is_reserved_but_not_yet_written_is_waited_for():
     assert adapter.next() == 1
 
 
+def test_a_place_is_empty_when_its_entry_was_taken():
+    host, adapter, frames = sides(4)
+    for slot in range(4):
+        host.ring(slot)
+    assert [adapter.next() for _ in range(4)] == [0, 1, 2, 3]
+    primitives.atomic_add64(word(frames, 0) + DOORBELLS_TAIL_AT, 1)  # reserved for the second time round
+    assert adapter.next() == -1
+    assert not adapter.empty()
+
+
 def test_a_queue_number_that_cannot_be_is_skipped_and_counted():
     host, adapter, frames = sides(4)
     host.ring(1)
@@ -150,8 +161,27 @@ def test_the_head_is_published_for_a_new_object():
     assert (again.next(), again.next()) == (2, -1)
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 8])
+@pytest.mark.parametrize("which", [1, 2])
+def test_pages_that_are_not_mapped_or_not_aligned_are_refused(which, wrong):
+    pages = [HOST.address_map.address(frame) for frame in HOST.allocate(3)]
+    pages[which] = pages[which] + wrong if wrong else 0
+    with fails(errno.EFAULT):
+        DoorbellFifo(4, pages)
+
+
+def test_pages_of_another_process_are_refused_though_they_are_mapped_here():
+    elsewhere = AddressMap()
+    elsewhere.attach(0, 3, HOST.address_map.address(HOST.allocate(3, contiguous=True)[0]), pid=1)
+    with fails(errno.EFAULT):
+        DoorbellFifo.over([0, 1, 2], elsewhere, 4)
+
+
 def test_layouts_that_cannot_be_are_refused():
     assert (plan(1), plan(512), plan(513)) == (3, 3, 5)
+    assert plan(1 << 22) == 1 + 2 * (1 << 13)
+    with fails(errno.EINVAL):
+        DoorbellFifo(4, [HOST.address_map.address(frame) for frame in HOST.allocate(4)])
     for slots in (0, -1, (1 << 22) + 1):
         with fails(errno.EINVAL):
             plan(slots)

@@ -108,6 +108,20 @@ def test_a_message_that_is_too_long_is_not_made():
     assert caught.value.errno == errno.EMSGSIZE
 
 
+def test_a_message_has_up_to_the_most_bytes():
+    room = MESSAGE_BYTES - len(encode_answer(ATTACH, {}))
+    assert len(encode_answer(ATTACH, {"path": bytes(room)})) == MESSAGE_BYTES
+    with pytest.raises(OSError, match="a message of") as caught:
+        encode_answer(ATTACH, {"path": bytes(room + 1)})
+    assert caught.value.errno == errno.EMSGSIZE
+
+
+def test_a_refusal_counts_whatever_it_answers():
+    with pytest.raises(OSError, match="not now") as caught:
+        decode_answer(ATTACH, encode_refusal(DESCRIPTOR, errno.EBUSY, "not now"))
+    assert caught.value.errno == errno.EBUSY
+
+
 BODIES = st.one_of(st.binary(max_size=200), st.sampled_from([
     encode_request(ATTACH, ATTACHING), encode_answer(RESOURCES, {"counts": [("QP", 3)]}),
     encode_refusal(ATTACH, 5, "why"),
@@ -131,7 +145,7 @@ def test_any_bytes_are_a_message_or_refused(data, message):
 def test_frames_are_counted_before_they_are_made():
     assert frames_of([(5, 2), (1, 1)], 3, "control") == [5, 6, 1]
     for runs in ([], [(1, 4)], [(1, 2)], [(1, 0), (1, 3)], [(0, 3)], [((1 << 32) - 1, 3)],
-                 [(1, 0xFFFFFFFF)] * 1000):  # fmt: skip
+                 [((1 << 32) - 2, 3)], [(1, 0xFFFFFFFF)] * 1000):  # fmt: skip
         with pytest.raises(OSError, match="control") as caught:
             frames_of(runs, 3, "control")
         assert caught.value.errno == errno.EPROTO
