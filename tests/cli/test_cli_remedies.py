@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Callable
 
@@ -33,6 +34,18 @@ def test_an_error_has_its_own_remedy_or_its_numbers(error: Exception, remedy: st
     assert remedy_of(error) == remedy
     assert ("; " in describe(error)) == bool(remedy)
     assert describe(error).endswith(remedy)
+
+
+def test_an_error_of_the_system_is_told_in_its_words_and_with_its_file() -> None:
+    assert describe(OSError(errno.EIO, "no luck")) == "no luck"
+    assert describe(OSError(errno.EIO, "no luck", "a file")) == "a file: no luck"
+    assert describe(OSError("of a library")) == "of a library (OSError)"
+
+
+def test_a_full_disk_is_told_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["campaign", "--seeds", "1..1", "--scenario", "rnr", "--summary", "/dev/full"]) == 1
+    said = capfd.readouterr().err
+    assert said == f"softhca campaign: {os.strerror(errno.ENOSPC)}; {BY_NUMBER[errno.ENOSPC]}\n"
 
 
 def test_an_address_that_is_taken_is_told_with_what_to_do(

@@ -41,7 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--scenario",
         nargs="+",
         metavar="NAME",
-        help=f"of {', '.join(SCENARIOS)}; all, those with gates where SOFTHCA_GATES names compiled ones",
+        help=f"of {', '.join(SCENARIOS)} (without it: each of these; those with gates only where"
+        " SOFTHCA_GATES names compiled ones)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=jobs_number, default=0, metavar="N", help="processes (one a core)")

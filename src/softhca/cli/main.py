@@ -100,10 +100,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """``error`` as one line, with what to do about it; one that nobody foresaw is named by its class."""
+    """``error`` as one line, with what to do about it; one that nobody foresaw and that is
+    not the system's is named by its class.
+    """
     from softhca.runtime.specification import DeviceSpecificationError
     from softhca.verbs.pyverbs_error import PyverbsError
 
+    if isinstance(error, OSError) and error.strerror:  # the system's own words, and of which file
+        line = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+        return "; ".join(filter(None, (line, remedy_of(error))))
     text = " ".join(str(error).split())
     foreseen = isinstance(error, (CommandError, DeviceSpecificationError, PyverbsError))
     line = text if foreseen and text else f"{text or 'failed'} ({type(error).__name__})"

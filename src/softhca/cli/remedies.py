@@ -11,6 +11,7 @@ BY_NUMBER = {
     errno.EMFILE: "this process may have no more descriptors: ulimit -n 4096",
     errno.ENFILE: "the machine has no more descriptors: end programs, or raise fs.file-max as root",
     errno.ENOMEM: "ask for fewer or smaller queues, or raise the limits that softhca doctor shows",
+    errno.ENOSPC: "what was written does not fit: df -h shows where there is room",
     errno.ENETUNREACH: "there is no route to that address: ip route get ADDRESS",
     errno.EHOSTUNREACH: "there is no route to that address: ip route get ADDRESS",
 }
