@@ -172,7 +172,8 @@ def test_the_flag_is_raised_before_a_sleep_and_lowered_behind_it():
     one = Application.__new__(Application)
     one.flag_address = address_of(word)
     for _ in range(2):
-        one.raise_flag()
+        assert one.raise_flag()
+        assert not one.raise_flag()  # it was said already
         assert word == b"\1" + bytes(7)
         one.lower_flag()
         assert word == bytes(8)
@@ -220,3 +221,101 @@ def test_every_waiting_thread_is_woken_also_the_one_that_polls_descriptors():
     channel._notify_waiters = lambda: rung.append("news")
     channel.wake_waiters()
     assert sorted(rung) == ["event", "news"]
+
+
+def test_any_of_several_threads_may_be_in_a_call(monkeypatch):
+    seen = []
+
+    def may_run(path):
+        seen.append(path.split("/")[-2])
+        if seen[-1] in (str(NO_THREAD), "2"):
+            raise OSError(errno.ENOENT, "it has ended")
+        return seen[-1] == "3"
+
+    monkeypatch.setattr(same_host_process, "_may_run", may_run)
+    monkeypatch.setattr(same_host_process, "os", SimpleNamespace(listdir=lambda _: ["1", "2", "3", "4"],
+                                                                 getpid=os.getpid, close=os.close))
+    here, there = socket.socketpair()
+    with here, there:
+        peer = PeerProcess(here)
+        peer.pid = os.getppid()
+        assert peer.may_be_in_call(NO_THREAD) is True
+    assert seen == [str(NO_THREAD), "1", "2", "3"]
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_a_descriptor_that_the_program_had_better_have_is_not_kept(monkeypatch, may):
+    reads, writes = os.pipe()
+    asked = []
+    monkeypatch.setattr(messages, "peer_of", lambda _: (os.getppid(), os.getuid()))
+    monkeypatch.setattr(same_host_process, "_open", lambda *_: reads)
+    here, there = socket.socketpair()
+    with here, there:
+        peer = PeerProcess(here, lambda descriptor: asked.append(descriptor) or may)
+        assert asked == [reads]
+        assert peer.descriptor == (reads if may else -1)
+        if not may:
+            with pytest.raises(OSError, match="Bad file"):
+                os.fstat(reads)
+            there.close()
+            assert peer.has_ended()  # then the socket has to do
+        peer.close()
+    os.close(writes)
+
+
+@pytest.mark.parametrize(("uid", "comes"), [(0, True), (1000, True), (1001, False)])
+def test_this_user_and_root_are_let_in(monkeypatch, uid, comes):
+    door = Listener(f"@softhca-users-{os.getpid()}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.connect("\0" + door.path[1:])
+        monkeypatch.setattr(listener.os, "getuid", lambda: 1000)
+        monkeypatch.setattr(listener.messages, "peer_of", lambda _: (1, uid))
+        accepted = door.accept()
+        assert (accepted is not None) == comes
+        if accepted is not None:
+            accepted.close()
+        else:
+            answer, _ = messages.receive_packet(control)
+            assert b"another user" in answer
+            assert messages.receive_packet(control) is None
+    door.close()
+
+
+def test_a_reserve_that_is_gone_is_made_anew_by_the_next_one(monkeypatch):
+    door = Listener(f"@softhca-again-{os.getpid()}")
+    os.close(door._spare)
+    door._spare = -1
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.connect("\0" + door.path[1:])
+        door.accept().close()
+    assert door._spare >= 0
+    door.close()
+
+
+def test_who_cannot_even_refuse_is_told_and_keeps_the_reserve(monkeypatch):
+    door = Listener(f"@softhca-none-{os.getpid()}")
+
+    def none_left():
+        raise OSError(errno.ENFILE, "none left in the system")
+
+    monkeypatch.setattr(door, "_accept", none_left)
+    with pytest.raises(OSError, match="none left") as told:
+        door.accept()
+    assert told.value.errno == errno.ENFILE
+    assert door._spare >= 0
+
+    def nobody():
+        raise BlockingIOError(errno.EAGAIN, "nobody")
+
+    monkeypatch.setattr(door, "_accept", nobody)
+    assert door.accept() is None
+    door.close()
+
+
+def test_a_listener_leaves_the_mask_of_new_files_as_it_is(tmp_path):
+    before = os.umask(0o022)
+    try:
+        Listener(str(tmp_path / "door")).close()
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
