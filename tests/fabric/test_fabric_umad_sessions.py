@@ -8,7 +8,9 @@ from mad_tools import smp
 from softhca.fabric import umad_sessions as u
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.notices import NEVER_NS
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
+from softhca.fabric.umad_requests import LIMIT_NS, MOST
 from softhca.management import constants as c
 from softhca.management import rmpp
 from softhca.management.administration_attributes import AdministrationHeader
@@ -133,6 +135,100 @@ def test_a_request_is_answered_and_one_that_nobody_answers_comes_back() -> None:
     assert at.counters == {
         "control": 1, "control_bad": 0, "packets": 3, "packets_bad": 0, "timed_out": 1, "drops_full": 0,
     }  # fmt: skip
+
+
+def manager_of(at: u.UmadSessions, number: int = 0) -> u.Session:
+    """One more program, a subnet manager at the first host."""
+    made = connect(at, origin=f"manager {number}")
+    at.plane.set_manager(made.endpoint, True, 0)
+    return made
+
+
+def manager_s_state(transaction: int) -> bytes:
+    """A request to the subnet manager at a program's own host."""
+    mad = smp(c.CLASS_SUBN_DIRECTED, 1, c.ATTRIBUTE_SM_INFO, 0, b"", 0, transaction, [], 0xFFFF)
+    return packet(mad)
+
+
+def answer_to(data: bytes) -> bytes:
+    """What a manager answers to a request as it got it."""
+    fields = list(u.PACKET.unpack(data))
+    mad = bytearray(fields[6])
+    mad[3] |= c.RESPONSE
+    mad[4] |= 0x80
+    return u.PACKET.pack(*fields[:6], bytes(mad))
+
+
+def transactions(session: u.Session) -> list[tuple[int, int]]:
+    """The status and the transaction of what a program would read now."""
+    waiting = [u.PACKET.unpack(each) for each in session.outgoing]
+    session.outgoing.clear()
+    return [(each[4], int.from_bytes(each[6][8:16], "big")) for each in waiting]
+
+
+def test_a_request_that_a_program_does_not_answer_comes_back_after_a_while() -> None:
+    at = sessions()
+    manager, session = manager_of(at), connect(at)
+    assert at.next_deadline_ns == NEVER_NS
+    for transaction, now in ((7, 100), (8, 200), (9, 300)):
+        at.receive(session, manager_s_state(transaction), now)
+    assert len(session.requests) == len(manager.outgoing) == 3
+    at.receive(manager, answer_to(manager.outgoing[0]), 400)
+    assert transactions(session) == [(0, 7)]
+    assert at.next_deadline_ns == 200 + LIMIT_NS
+    at.receive(session, manager_s_state(8), 500)  # asked again: it waits anew
+    assert at.next_deadline_ns == 300 + LIMIT_NS
+    at.expire(299 + LIMIT_NS)
+    assert transactions(session) == []
+    at.expire(300 + LIMIT_NS)
+    assert transactions(session) == [(u.TIMED_OUT, 9)]
+    assert at.next_deadline_ns == 500 + LIMIT_NS
+    at.expire(500 + LIMIT_NS)
+    assert transactions(session) == [(u.TIMED_OUT, 8)]
+    assert (at.next_deadline_ns, at.counters["timed_out"]) == (NEVER_NS, 2)
+    assert at.ready == {session, manager}
+    at.receive(manager, answer_to(manager.outgoing[1]), 600 + LIMIT_NS)
+    assert transactions(session) == [(0, 8)]  # late, but it is an answer
+
+
+def test_requests_of_a_program_that_goes_come_back_at_once_and_no_others() -> None:
+    at = sessions()
+    first, session, other = manager_of(at), connect(at), connect(at)
+    at.receive(session, manager_s_state(1), 0)
+    at.receive(first, manager_s_state(5), 0)  # to itself
+    at.plane.set_manager(first.endpoint, False, 0)
+    second = manager_of(at, 1)
+    at.receive(session, manager_s_state(2), 0)
+    at.receive(other, manager_s_state(3), 0)
+    assert len(first.requests) == 1
+    at.disconnect(first, 9)
+    assert (transactions(session), transactions(other)) == ([(u.TIMED_OUT, 1)], [])
+    at.disconnect(second, 9)
+    assert (transactions(session), transactions(other)) == ([(u.TIMED_OUT, 2)], [(u.TIMED_OUT, 3)])
+    assert at.next_deadline_ns == NEVER_NS
+
+
+def test_an_answer_that_finds_no_room_leaves_its_request_waiting() -> None:
+    at = sessions()
+    manager, session = manager_of(at), connect(at)
+    at.receive(session, manager_s_state(1), 0)
+    session.outgoing.extend([b""] * u.MOST_WAITING)
+    at.receive(manager, answer_to(manager.outgoing[0]), 0)
+    assert len(session.requests) == 1
+    at.expire(LIMIT_NS)  # no room for this, either: it is given up
+    assert (len(session.requests), len(session.outgoing)) == (0, u.MOST_WAITING)
+
+
+def test_of_too_many_requests_the_oldest_comes_back() -> None:
+    at = sessions()
+    manager, session = manager_of(at), connect(at)
+    for transaction in range(MOST):
+        at.receive(session, manager_s_state(transaction), 0)
+        manager.outgoing.clear()
+    assert transactions(session) == []
+    at.receive(session, manager_s_state(MOST), 0)
+    assert transactions(session) == [(u.TIMED_OUT, 0)]
+    assert len(session.requests) == MOST
 
 
 def test_packets_that_are_none_are_counted_and_a_program_that_does_not_read_is_bounded() -> None:

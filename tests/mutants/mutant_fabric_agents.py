@@ -13,6 +13,7 @@ PLANE = "fabric/mad_plane.py"
 PORT = "fabric/port_state.py"
 NOTICES = "fabric/notices.py"
 SESSIONS = "fabric/umad_sessions.py"
+REQUESTS = "fabric/umad_requests.py"
 SERVER = "runtime/umad_server.py"
 CONTROL = "runtime/fabric_control.py"
 ROUTE = "management/directed_route.py"
@@ -83,4 +84,24 @@ FABRIC_AGENTS: tuple[tuple[Mutant, str], ...] = (
        "anybody speaks in the name of a program that has no socket"), ON_SERVER),
     (m("control-connections-unbounded", CONTROL, " or len(self._connections) >= MOST_CONNECTIONS:", ":",
        "connections that say nothing fill the server"), ON_CONTROL),
+    (m("umad-requests-wait-for-ever", SESSIONS, "        given_up = session.requests.add(datagram, self._reached, now)", "        given_up = None",
+       "a request that a program does not answer never comes back, and OpenSM's sweep never ends"), ON_SESSIONS),
+    (m("umad-requests-asked-again-keep-time", REQUESTS, "        self._pending.pop(key, None)\n        given_up", "        given_up",
+       "who asks again does not go behind those that are older"), ON_SESSIONS),
+    (m("umad-requests-of-all", REQUESTS, "if each.target is target]", "]",
+       "all requests come back when any program goes"), ON_SESSIONS),
+    (m("umad-requests-not-answered", SESSIONS, "            session.requests.answered(datagram.data)", "            pass",
+       "an answered request comes back, too"), ON_SESSIONS),
+    (m("umad-requests-answered-unheard", SESSIONS, "        if not self._put(session, _packet(datagram, 0, shown)):\n            return False",
+       "        self._put(session, _packet(datagram, 0, shown))", "a request whose answer found no room is taken for answered"), ON_SESSIONS),
+    (m("umad-requests-by-class-alone", REQUESTS, "    return mad[1:2] + mad[10:16]", "    return mad[1:2]",
+       "an answer is taken for that of any request"), ON_SESSIONS),
+    (m("umad-requests-one-too-many", REQUESTS, "        if len(self._pending) >= MOST:", "        if len(self._pending) > MOST:",
+       "a program has one more request under way than it may"), ON_SESSIONS),
+    (m("umad-requests-late", REQUESTS, "if each.deadline_ns <= now]", "if each.deadline_ns < now]",
+       "the loop wakes for a request and leaves it, again and again"), ON_SESSIONS),
+    (m("umad-requests-not-asked", SERVER, "        loop.timed.append(sessions)", "        pass",
+       "the loop sleeps although a request's time is over"), ON_SERVER),
+    (m("umad-requests-given-back-later", SERVER, "        while able := self.sessions.ready - self._blocked:", "        if able := self.sessions.ready - self._blocked:",
+       "what a killed program leaves waits for some other datagram to come"), ON_SERVER),
 )

@@ -14,6 +14,7 @@ import pytest
 from softhca.fabric import umad_sessions as u
 from softhca.fabric.generators import fat_tree
 from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.umad_requests import LIMIT_NS
 from softhca.management import constants as c
 from softhca.management.directed_route import DirectedRoute
 from softhca.management.mad import Mad, MadHeader
@@ -29,7 +30,8 @@ class Server(UmadServer):
 
     def __init__(self, address: tuple[str, int] | None = None, managed: Any = None) -> None:
         plane = managed.plane if managed is not None else MadPlane(fat_tree(4))
-        self.loop = FabricLoop(plane, lambda: 0, managed)
+        self.now_ns = 0
+        self.loop = FabricLoop(plane, lambda: self.now_ns, managed)
         super().__init__(self.loop, u.UmadSessions(plane), NAME, address)
 
     def turn(self, timeout_s: float) -> None:
@@ -78,8 +80,8 @@ class Program:
         self.data.close()
 
 
-def request() -> bytes:
-    header = MadHeader(management_class=c.CLASS_SUBN_DIRECTED, method=1, attribute_id=c.ATTRIBUTE_NODE_INFO)
+def request(attribute_id: int = c.ATTRIBUTE_NODE_INFO) -> bytes:
+    header = MadHeader(management_class=c.CLASS_SUBN_DIRECTED, method=1, attribute_id=attribute_id)
     mad = Mad.make(header)
     mad = Mad(header, DirectedRoute().encode() + mad.body[12:])
     return u.PACKET.pack(0xFFFF, 0xFFFF, 0, 0, 0, 256, mad.encode())
@@ -99,6 +101,32 @@ def test_programs_ask_and_are_answered_each_by_its_own_socket(local: Server) -> 
     assert again.number == 1
     for each in (programs[0], again, programs[2]):
         each.close()
+
+
+def test_a_request_to_a_program_that_was_killed_comes_back_in_the_turn_that_notices(local: Server) -> None:
+    killed, program = Program(local, 2100), Program(local, 2101)
+    killed.ask(u.SET_IS_SM, b"\1\0\0\0")
+    killed.close()
+    program.data.send(request(c.ATTRIBUTE_SM_INFO))
+    local.turn(0)
+    back = u.PACKET.unpack(program.data.recv(4096))
+    assert (back[4], back[6]) == (u.TIMED_OUT, u.PACKET.unpack(request(c.ATTRIBUTE_SM_INFO))[6])
+    assert list(local.sessions.sessions) == [program.number]
+    program.close()
+
+
+def test_the_loop_wakes_when_a_program_has_taken_too_long(local: Server) -> None:
+    silent, program = Program(local, 2200), Program(local, 2201)
+    silent.ask(u.SET_IS_SM, b"\1\0\0\0")
+    program.data.send(request(c.ATTRIBUTE_SM_INFO))
+    local.turn(0)
+    assert local.loop._wait_s() == LIMIT_NS / 1e9
+    local.now_ns = LIMIT_NS
+    assert local.loop._wait_s() == 0
+    local.turn(60)
+    assert u.PACKET.unpack(program.data.recv(4096))[4] == u.TIMED_OUT
+    silent.close()
+    program.close()
 
 
 def test_a_program_that_ends_without_a_word_gives_its_place_up(local: Server) -> None:

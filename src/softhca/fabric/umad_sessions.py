@@ -13,8 +13,10 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from softhca.fabric.mad_plane import ANSWERED, DELIVERED, Datagram, Endpoint, MadPlane
+from softhca.fabric.notices import NEVER_NS
 from softhca.fabric.topology import End, Topology
 from softhca.fabric.umad_names import MOST_SESSIONS
+from softhca.fabric.umad_requests import PendingRequests
 from softhca.management import constants as c
 from softhca.management import rmpp
 from softhca.management.administration_attributes import AdministrationHeader
@@ -54,13 +56,14 @@ class Control(NamedTuple):
 
 class Session:
     """A program that is attached to a port.  ``outgoing`` waits to be read by it; ``peer_id`` is what it
-    named itself by: its process ID or its UDP port."""
+    named itself by: its process ID or its UDP port; ``requests`` are those that other programs have."""
 
     def __init__(self, number: int, origin: Hashable, peer_id: int) -> None:
         self.number = number
         self.origin = origin
         self.peer_id = peer_id
         self.outgoing: deque[bytes] = deque()
+        self.requests = PendingRequests()
         self.endpoint: Endpoint
 
 
@@ -76,6 +79,7 @@ class UmadSessions:
         self.opened: list[Session] = []
         self.closed: list[Session] = []
         self._now = 0
+        self._reached: Session | None = None
 
     # control
 
@@ -109,15 +113,7 @@ class UmadSessions:
             return None
         session = Session(number, origin, peer_id)
 
-        def deliver(datagram: Datagram) -> bool:
-            length = _segment_bytes(datagram.data)
-            if length is None:
-                return self._put(session, _packet(datagram, 0))
-            if length > c.MAD_BYTES:
-                self._cut_short(session, datagram)
-            return self._put(session, _packet(datagram, 0, _shown_bytes(datagram.data, length)))
-
-        session.endpoint = self.plane.attach(end, deliver)
+        session.endpoint = self.plane.attach(end, lambda datagram: self._deliver(session, datagram))
         self.sessions[number] = session
         self.opened.append(session)
         said = self.plane.topology.nodes[end.node].name.encode()[: NAME_BYTES - 1]
@@ -129,6 +125,8 @@ class UmadSessions:
             self.plane.detach(session.endpoint, now)
             self.ready.discard(session)
             self.closed.append(session)
+            for each in self.sessions.values():
+                self._time_out(each, each.requests.left_by(session))
 
     def _answer(self, session: Session, request: Control, now: int) -> bytes | None:
         port, node = session.endpoint.port, session.endpoint.node
@@ -159,7 +157,8 @@ class UmadSessions:
     # datagrams
 
     def receive(self, session: Session, data: bytes, now: int) -> None:
-        """A program has sent a datagram.  One that nobody will answer comes back with `TIMED_OUT`."""
+        """A program has sent a datagram.  A request that nobody will answer comes back with `TIMED_OUT`: at
+        once where nobody has it, else when the program that has it goes or takes too long."""
         if len(data) != PACKET.size or data[32] != c.BASE_VERSION:
             self.counters["packets_bad"] += 1
             return
@@ -169,12 +168,47 @@ class UmadSessions:
         own = session.endpoint.port.info.lid
         datagram = Datagram(dlid, slid if slid == PERMISSIVE else slid or own, dqpn, sqpn, mad)
         datagram = datagram._replace(length_bytes=min(length, c.MAD_BYTES))
+        self._reached = None
         fate = self.plane.send(session.endpoint, datagram, now)
-        if fate in (ANSWERED, DELIVERED) or mad[3] & c.RESPONSE or mad[3] in c.UNANSWERED_METHODS:
+        if fate == ANSWERED or mad[3] & c.RESPONSE or mad[3] in c.UNANSWERED_METHODS:
             return
-        if len(session.outgoing) < MOST_WAITING:
-            self.counters["timed_out"] += 1
-            self._put(session, _packet(datagram, TIMED_OUT))
+        if fate != DELIVERED:
+            self._time_out(session, [datagram])
+            return
+        given_up = session.requests.add(datagram, self._reached, now)
+        if given_up is not None:
+            self._time_out(session, [given_up])
+
+    def _deliver(self, session: Session, datagram: Datagram) -> bool:
+        """Something has come to a program's port for it; False: it has no room."""
+        length = _segment_bytes(datagram.data)
+        if length is not None and length > c.MAD_BYTES:
+            self._cut_short(session, datagram)
+        shown = None if length is None else _shown_bytes(datagram.data, length)
+        if not self._put(session, _packet(datagram, 0, shown)):
+            return False
+        if datagram.data[3] & c.RESPONSE:
+            session.requests.answered(datagram.data)
+        else:
+            self._reached = session
+        return True
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `expire` has something to do."""
+        return min((each.requests.next_deadline_ns for each in self.sessions.values()), default=NEVER_NS)
+
+    def expire(self, now: int) -> None:
+        """Give requests back that other programs have had for too long."""
+        for session in self.sessions.values():
+            self._time_out(session, session.requests.expired(now))
+
+    def _time_out(self, session: Session, requests: list[Datagram]) -> None:
+        """Nobody will answer these."""
+        for datagram in requests:
+            if len(session.outgoing) < MOST_WAITING:
+                self.counters["timed_out"] += 1
+                self._put(session, _packet(datagram, TIMED_OUT))
 
     def _cut_short(self, session: Session, datagram: Datagram) -> None:
         """The library has no RMPP: of a long answer its program gets the first segment, and the sender is

@@ -49,6 +49,7 @@ class UmadServer:
         if address is None:
             self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         loop.watch(self._control.fileno(), self._take_control)
+        loop.timed.append(sessions)
         loop.flushes.append(self._flush)
 
     def _bind(self, role: str, offset: int) -> socket.socket:
@@ -154,10 +155,11 @@ class UmadServer:
             self.sessions.receive(session, data, self._clock())
 
     def _flush(self) -> None:
-        """Give programs what waits for them."""
-        for session in list(self.sessions.ready):
-            if session not in self._blocked:
-                self._give(session)
+        """Give programs what waits for them; one that has gone leaves requests, which others get back."""
+        while able := self.sessions.ready - self._blocked:
+            for session in able:
+                if session in self.sessions.ready:
+                    self._give(session)
 
     def _give(self, session: Session) -> None:
         made = self._sockets[session]
