@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from softhca.adapter import device_memory
+from softhca.adapter import device_memory, on_demand_commands, port_info
+from softhca.adapter.config import native_gid
 from softhca.adapter.hosts import ChannelHook
 from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.raw_services import RawServices
@@ -17,7 +18,7 @@ from softhca.driver.paging import PageableMemory
 from softhca.memory.bits import PAGE_BYTES
 from softhca.queues import control_fields as control
 from softhca.queues.layout import DOORBELL_SLOTS
-from softhca.queues.states import ERR
+from softhca.queues.states import ERR, INIT, RTR
 from softhca.testing import SENT
 from softhca.testing.ends import ALL_RIGHTS, RAW, SEND, UC, End, pair, post
 from softhca.testing.network import Network
@@ -262,3 +263,191 @@ def test_a_packet_for_a_queue_pair_that_is_not_ready_is_that_whatever_its_key():
     after = right.node.adapter.port_counters()
     assert [after[name] - before[name] for name in ("drops_state", "drops_pkey")] == [1, 0]
     world.close()
+
+
+# what a subnet manager sets
+
+
+@pytest.fixture
+def ports():
+    """A native adapter of two ports with an end on it."""
+    with Network(link="native") as world:
+        yield End(world.add(1, ports=2))
+
+
+def events(end):
+    """What the host has been told since the last call, which nobody has looked at."""
+    return [tuple(found)[:2] for found in iter(host_of(end).events.take, None)]
+
+
+@pytest.mark.parametrize(("values", "kinds"), [
+    ({"lid": 0x110}, [control.EVENT_LID_CHANGE]), ({"lmc": 1, "lid": 0x110}, [control.EVENT_LID_CHANGE]),
+    ({"gid_prefix": 0xFEC0 << 48}, [control.EVENT_GID_CHANGE]), ({"sm_lid": 9}, [control.EVENT_SM_CHANGE]),
+    ({"sm_sl": 3}, [control.EVENT_SM_CHANGE]), ({"state": 1}, [control.EVENT_PORT_ERR]),
+    ({"subnet_timeout": 5}, []), ({}, []),
+])  # fmt: skip
+def test_hosts_hear_of_what_a_manager_changes_at_a_port(ports, values, kinds):
+    events(ports)
+    ports.node.adapter.set_port_info(2, **values)
+    assert events(ports) == [(kind, 2) for kind in kinds]
+    ports.node.adapter.set_port_info(2, **values)
+    assert events(ports) == []
+    if "state" in values:
+        ports.node.adapter.set_port_info(2, state=4)
+        assert events(ports) == [(control.EVENT_PORT_ACTIVE, 2)]
+
+
+def test_the_mask_of_a_lid_is_a_change_of_lids(ports):
+    ports.node.adapter.set_port_info(2, lid=0x110)
+    events(ports)
+    ports.node.adapter.set_port_info(2, lmc=2)
+    assert events(ports) == [(control.EVENT_LID_CHANGE, 2)]
+
+
+@pytest.mark.parametrize("values", [{"lid": 0x110}, {"lmc": 4}, {"gid_prefix": 0xFEC0 << 48}])
+def test_ways_of_a_port_are_made_anew_when_its_addresses_change(ports, values):
+    adapter = ports.node.adapter
+    if "lmc" in values:
+        adapter.set_port_info(2, lid=0x110)
+    vector = {"dlid": 9, "is_global": True, "dgid": native_gid(9), "sgid_index": 0, "src_path_bits": 3}
+    handles = [ports.device.create_ah(ports.pd, {**vector, "port_num": port}) for port in (1, 2)]
+    first, second = (adapter.handles[getattr(each, "number", each)] for each in handles)
+    before = first.route, second.route
+    adapter.set_port_info(2, **values)
+    assert first.route is before[0]
+    assert second.route is not before[1]
+    port = adapter.ports[1]
+    assert (second.route.slid, second.route.source) == (port.source_lid(3), port.gid_table[0])
+
+
+def test_a_connection_goes_from_the_present_address_of_its_port(ports):
+    adapter, qp = ports.node.adapter, ports.qp(UC)
+    vector = {"dlid": 9, "is_global": False, "src_path_bits": 0, "sl": 0}
+    qp.modify({"qp_state": INIT, "port_num": 2, "pkey_index": 0, "qp_access_flags": 0})
+    qp.modify({"qp_state": RTR, "ah_attr": vector, "path_mtu": 3, "dest_qp_num": 5, "rq_psn": 0})
+    flow = adapter.queue_pairs[qp.number].flow
+    assert flow.route.slid == adapter.ports[1].lid
+    adapter.set_port_info(2, lid=0x120)
+    assert flow.route.slid == 0x120
+
+
+def test_connections_of_a_port_that_is_down_are_looked_at(ports, monkeypatch):
+    adapter, failed = ports.node.adapter, []
+    monkeypatch.setattr(port_info, "port_failed", lambda *given: failed.append(given))
+    port_info.set_port_info(adapter, 2, sm_lid=7)
+    assert failed == []
+    port_info.set_port_info(adapter, 2, state=1)
+    assert failed == [(adapter, adapter.ports[1], adapter.now)]
+
+
+def test_a_port_has_other_keys_and_so_have_the_queue_pairs_that_live_on_it(ports):
+    adapter = ports.node.adapter
+    adapter.set_pkeys(1, (0xFFFF, 0x8001))
+    adapter.set_pkeys(2, (0xFFFF, 0x8002))
+    qps = [ports.qp(UC) for _ in range(2)]
+    for port, qp in enumerate(qps, 1):
+        qp.modify({"qp_state": INIT, "port_num": port, "pkey_index": 1, "qp_access_flags": 0})
+    keys = [adapter.queue_pairs[qp.number] for qp in qps]
+    assert [each.pkey for each in keys] == [0x8001, 0x8002]
+    events(ports)
+    adapter.set_pkeys(2, (0x8003, 0x8004))
+    assert [each.pkey for each in keys] == [0x8001, 0x8004]
+    assert events(ports) == [(control.EVENT_PKEY_CHANGE, 2)]
+    adapter.set_pkeys(2, (0x8003, 0x8004))
+    assert events(ports) == []
+
+
+def test_a_port_has_up_to_the_most_keys_of_16_bits(ports):
+    adapter = ports.node.adapter
+    most = adapter.config.pkey_table_length
+    adapter.set_pkeys(1, (0xFFFF,) * most)
+    for keys in ((0xFFFF,) * (most + 1), (0x10000,), (-1,)):
+        with pytest.raises(ValueError, match="P_Keys"):
+            adapter.set_pkeys(1, keys)
+    with pytest.raises(ValueError, match="port"):
+        adapter.set_pkeys(3, (1,))
+    assert adapter.ports[0].pkeys == (0xFFFF,) * most
+
+
+# regions on demand
+
+
+ON_DEMAND = 64
+
+
+def on_demand(**changes):
+    fields = {"pd": 1, "access": ON_DEMAND, "va": 0x1000, "address": 0x2000, "length": 100, "held": 0,
+              "frames": [], "flags": 0}  # fmt: skip
+    return {**fields, **changes}
+
+
+@pytest.mark.parametrize(("access", "frames", "is_one"), [
+    (ON_DEMAND, [], True), (ON_DEMAND | 1, [], True), (1, [], False), (ON_DEMAND, [(1, 1)], False),
+])  # fmt: skip
+def test_a_region_on_demand_has_addresses_and_no_frames(access, frames, is_one):
+    assert on_demand_commands.wanted(on_demand(access=access, frames=frames)) == is_one
+
+
+@pytest.mark.parametrize(("foreign", "pid", "copies", "may"), [
+    (True, 5, False, True), (True, 0, True, True), (True, 0, False, False), (False, 5, True, False),
+])  # fmt: skip
+def test_memory_of_a_host_is_reached_where_who_attached_it_says_so(monkeypatch, foreign, pid, copies, may):
+    monkeypatch.setattr(on_demand_commands, "can_copy", lambda: copies)
+    assert on_demand_commands.reachable(SimpleNamespace(foreign=foreign, pid=pid)) == may
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_registering_says_who_keeps_it_mapped_and_is_bounded(monkeypatch, held):
+    made, counted = [], []
+
+    def register(*arguments):
+        made.append(arguments)
+        return SimpleNamespace(key=7)
+
+    monkeypatch.setattr(on_demand_commands, "register_on_demand", register)
+    monkeypatch.setattr(on_demand_commands, "reachable", lambda host: True)
+    monkeypatch.setattr(on_demand_commands, "check_room", counted.append)
+    resources = SimpleNamespace(
+        find=lambda *_: SimpleNamespace(number=3), add=lambda *given: made.append(given[:2])
+    )
+    config = SimpleNamespace(max_mr_size_bytes=100)
+    adapter = SimpleNamespace(resources=resources, config=config, regions="regions")
+    host = SimpleNamespace(number=1, pid=9)
+    assert on_demand_commands.register(adapter, host, on_demand(held=held)) == {"lkey": 7, "rkey": 7}
+    region = ("regions", 9, 3, 0x1000, 0x2000, 100, ON_DEMAND, bool(held))
+    assert made == [region, (Kind.MR, 7)]
+    assert counted == [adapter]
+    implicit = on_demand_commands.IMPLICIT_BYTES
+    assert on_demand_commands.register(adapter, host, on_demand(length=implicit, address=0, va=0))
+    made.clear()
+    for change in ({"length": 101}, {"length": implicit, "va": 0}, {"length": implicit, "address": 0}):
+        with pytest.raises(OSError, match="length") as refused:
+            on_demand_commands.register(adapter, host, on_demand(**change))
+        assert refused.value.errno == errno.EINVAL
+    assert made == []
+
+
+def test_a_region_on_demand_stays_one_and_changes_what_is_named(monkeypatch):
+    done = []
+    monkeypatch.setattr(on_demand_commands, "reregister_on_demand", lambda *given: done.append(given[2:]))
+    adapter = SimpleNamespace(regions=None, config=SimpleNamespace(max_mr_size_bytes=100))
+    region = SimpleNamespace(access=ON_DEMAND | 1)
+    moves, rights = control.REREG_TRANSLATION, control.REREG_ACCESS
+
+    def change(**fields):
+        on_demand_commands.reregister(adapter, region, 4, on_demand(**fields))
+
+    change(access=0, length=1000)
+    change(flags=rights, access=ON_DEMAND, length=1000)
+    change(flags=moves, access=0)
+    place = (0x1000, 0x2000, 100)
+    assert done == [(4, ON_DEMAND | 1, None), (4, ON_DEMAND, None), (4, ON_DEMAND | 1, place)]
+    for fields, code in (
+        ({"flags": rights, "access": 1}, errno.EOPNOTSUPP),
+        ({"flags": moves, "frames": [(1, 1)]}, errno.EOPNOTSUPP),
+        ({"flags": moves, "length": 101}, errno.EINVAL),
+    ):
+        with pytest.raises(OSError, match=r"access|length") as refused:
+            change(**fields)
+        assert refused.value.errno == code
+    assert len(done) == 3

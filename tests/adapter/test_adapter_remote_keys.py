@@ -1,12 +1,14 @@
 """The remote-key manager's model: its walk step by step, beside a receive side that writes when it likes."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.adapter.remote_keys import KEY_MASK, VALID, Act, RemoteKeyModel, Step
+from softhca.adapter.remote_keys import _key as key_in_use
 
 PD, KEY, OTHER = 7, 0x1234567, 0x7654321
 
@@ -180,3 +182,19 @@ def test_the_size_of_the_default_table():
     """256 rows of a domain, one write and three reads, as the hardware block has."""
     model = RemoteKeyModel()
     assert (model.vis, model.keys, model.row) == (256, 4, 5)
+
+
+def test_a_key_is_what_the_walk_compares_of_what_it_is_given():
+    model = RemoteKeyModel(vis=1, writes=1, reads=0)
+    model.set_domain(0, 3)
+    model.enter(0, 0, 5)
+    model.start(3, 1 << 28 | 5)
+    assert model.busy
+    model.walk()
+    assert model.valid_keys(0) == [None]
+
+
+@pytest.mark.parametrize(("generation", "valid", "found"), [(1, True, 5), (2, True, None), (1, False, None)])
+def test_a_key_that_is_another_one_by_now_is_not_outstanding(generation, valid, found):
+    assert key_in_use(SimpleNamespace(generation=generation, valid=valid, key=5), 1) == found
+    assert key_in_use(None, 1) is None

@@ -3,12 +3,13 @@
 import errno
 import struct
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
 
 from softhca.adapter.resources import Kind
 from softhca.adapter.scaling import Scaling
-from softhca.adapter.work_queue_commands import STEPS
+from softhca.adapter.work_queue_commands import STEPS, destroy
 from softhca.driver.errors import DriverError
 from softhca.queues import control_fields as control
 from softhca.testing.ends import RAW, SEND, End, post
@@ -386,6 +387,76 @@ def test_wrong_work_queues_are_refused(ends):
     refused(errno.EINVAL, device.create_flow, wq.number, 1, control.FLOW_ALL_DEFAULT, 0)
     refused(errno.EINVAL, device.session.call, control.QUERY_QP, qp_num=wq.number)
     refused(errno.EINVAL, device.session.call, control.DESTROY_QP, qp_num=wq.number)
+
+
+def test_a_work_queue_has_entries_and_elements_up_to_the_most_and_one_at_least():
+    with Network() as network:
+        end = End(network.add(max_qp_wr=64, max_sge=4))
+        assert end.device.create_wq(end.pd, end.cq, 64, 4)
+        for sizes in ({"max_wr": 0, "max_sge": 1}, {"max_wr": 65, "max_sge": 1}, {"max_wr": 1, "max_sge": 0}):
+            with pytest.raises(DriverError, match=r"a work queue has 1…") as caught:
+                end.device.session.call(control.CREATE_WQ, pd=end.pd, cq=end.cq.number, **sizes)
+            assert caught.value.errno == errno.EINVAL
+
+
+def test_hosts_pay_for_work_queues_and_tables():
+    def costs(refuses=None, **limits):
+        """What a host costs: with nothing, with a work queue, with a table of eight entries besides."""
+        with Network() as network:
+            end = End(network.add(**limits))
+            found = [end.node.adapter.resources.cost(1)]
+            if refuses == "queue":
+                refused(errno.ENOMEM, work_queue, end)
+                return found
+            wq = work_queue(end)
+            found.append(end.node.adapter.resources.cost(1))
+            if refuses == "table":
+                refused(errno.ENOMEM, end.device.create_rwq_ind_table, 3, [wq] * 8)
+                return found
+            end.device.create_rwq_ind_table(3, [wq] * 8)
+            return [*found, end.node.adapter.resources.cost(1)]
+
+    nothing, queue, table = costs()
+    assert nothing < queue
+    assert table == queue + 64
+    assert costs("queue", max_host_bytes=queue - 1) == [nothing]
+    assert costs("table", max_host_bytes=table - 1) == [nothing, queue]
+    assert costs(max_host_bytes=table) == [nothing, queue, table]
+
+
+def test_a_work_queue_that_goes_takes_all_along_that_waits_for_it():
+    done = []
+
+    def note(name):
+        return lambda *arguments: done.append((name, *arguments))
+
+    queue = SimpleNamespace(flow="flow", owner=3, number=9, close=note("close"))
+    adapter = SimpleNamespace(
+        resources=SimpleNamespace(remove=note("remove")), timers=SimpleNamespace(disarm=note("disarm")),
+        memory_waiters=SimpleNamespace(remove=note("wait no more")),
+    )  # fmt: skip
+    host = SimpleNamespace(give_slot=note("doorbell"), forget=note("forget"))
+    resource = SimpleNamespace(element=queue)
+    destroy(adapter, host, resource)
+    assert done[0] == ("remove", resource)  # which is refused while a table has it
+    assert sorted(done[1:], key=str) == sorted([
+        ("close",), ("disarm", "flow"), ("wait no more", "flow"), ("doorbell", 3),
+        ("forget", control.WQ_EVENTS, 9),
+    ], key=str)  # fmt: skip
+
+
+def test_a_work_queue_in_error_is_reset_before_it_is_ready_again(ends):
+    _, end = ends
+    wq = work_queue(end, ERR)
+    refused(errno.EINVAL, wq.modify_wq, control.WQ_STATE, RDY)
+    wq.modify_wq(control.WQ_STATE, RESET)
+    wq.modify_wq(control.WQ_STATE, RDY)
+
+
+def test_a_hash_that_is_more_than_toeplitz_is_none(ends):
+    _, end = ends
+    table = end.device.create_rwq_ind_table(0, [work_queue(end)])
+    refused(errno.EOPNOTSUPP, end.device.create_rss_qp, end.pd, table, control.RX_HASH_TOEPLITZ | 2, 0, KEY)
 
 
 def test_where_no_frames_arrive_there_is_none_of_it():

@@ -158,3 +158,19 @@ def test_lower_levels_begin_anew_from_the_highest_of_them_once_none_has_waited(l
     scheduler.put(high)
     assert scheduler.next() is high
     assert turn_of_a_lower_level() is middle
+
+
+def test_what_a_level_has_sent_before_it_stopped_does_not_count_later(levels):
+    scheduler, (high, low, other) = levels(8, 1, 1)
+    scheduler.put(high)
+    scheduler.put(low)
+    assert scheduler.next() is high
+    scheduler.charge(HIGH_LIMIT_BYTES - 1)
+    scheduler.put(other)
+    assert scheduler.next() is low  # and the other one waits
+    scheduler.charge(1)
+    scheduler.put(high)
+    assert scheduler.next() is high
+    scheduler.charge(1)
+    scheduler.put(high)
+    assert scheduler.next() is high
