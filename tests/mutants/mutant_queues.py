@@ -7,6 +7,8 @@ from __future__ import annotations
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
+RING = "queues/test_queues_ring.py"
+WORK = "queues/test_queues_wqe.py"
 CONTROL = "queues/test_queues_control.py"
 DOORBELLS = "queues/test_queues_doorbells.py"
 HANDSHAKE = "queues/test_queues_handshake.py"
@@ -50,4 +52,34 @@ QUEUES: tuple[tuple[Mutant, str], ...] = (
        "a refusal counts only where it names the request"), HANDSHAKE),
     (m("queues-frame-beyond", "queues/handshake.py", "if 0 in frames or max(frames) >= 1 << 32:", "if 0 in frames or max(frames) > 1 << 32:",
        "a page frame has more than 32 bits"), HANDSHAKE),
+    (m("queues-ring-gaps", "queues/ring.py", "list(range(first, first + len(pages) * PAGE_BYTES, PAGE_BYTES)) else 0", "sorted(pages) else 0",
+       "pages that go upwards with gaps count as a single piece"), RING),
+    (m("queues-ring-last-piece", "queues/ring.py", "if self.body_base and n <= self.body_bytes - offset:", "if self.body_base and n < self.body_bytes - offset:",
+       "a body that ends with the store counts as two pieces"), RING),
+    (m("queues-ring-head-believed", "queues/ring.py", "        if advance > ((self.tail - self.head) & MASK64):\n            self.broken = True\n            return\n", "",
+       "the producer believes any head"), RING),
+    (m("queues-ring-broken-goes-on", "queues/ring.py", "        if not self.broken:\n            self.refresh()\n        return (self.tail", "        self.refresh()\n        return (self.tail",
+       "a broken producer reads its ring again"), RING),
+    (m("queues-ring-body-beyond", "queues/ring.py", "n > capacity or n > self.layout.body_bytes or", "n > capacity or",
+       "an entry is longer than the store"), RING),
+    (m("queues-ring-idle-broken", "queues/ring.py", "if self.broken or self.seen != self.taken:", "if self.seen != self.taken:",
+       "a broken ring counts as idle"), RING),
+    (m("queues-ring-idle-seen", "queues/ring.py", "if self.broken or self.seen != self.taken:", "if self.broken:",
+       "a ring is idle though entries that were seen stand in it"), RING),
+    (m("queues-work-most-elements", "queues/wqe.py", "if not 0 <= max_sge <= MAX_SGES:", "if not 0 <= max_sge < MAX_SGES:",
+       "the most elements are refused"), WORK),
+    (m("queues-work-most-inline", "queues/wqe.py", "if not 0 <= max_inline_bytes <= MAX_INLINE_BYTES:", "if not 0 <= max_inline_bytes < MAX_INLINE_BYTES:",
+       "the most inline bytes are refused"), WORK),
+    (m("queues-work-beyond-buffer", "queues/wqe.py", "if n > self.capacity or n > length_of(data):", "if n > self.capacity:",
+       "an entry is read from behind its buffer"), WORK),
+    (m("queues-work-empty-fetch", "queues/wqe.py", "        if n > 0:\n            self.check(n)\n        return n", "        if n >= 0:\n            self.check(n)\n        return n",
+       "an empty ring changes the entry that was fetched before"), WORK),
+    (m("queues-work-receive-bytes", "queues/wqe.py", "        self.num_sge = 0\n        self.total_bytes = 0\n        self.wr_id = self.longs[abi.RECV", "        self.num_sge = 0\n        self.wr_id = self.longs[abi.RECV",
+       "a refused receive has the bytes of the one before it"), WORK),
+    (m("queues-work-send-bytes", "queues/wqe.py", "        self.num_sge = 0\n        self.total_bytes = 0\n        self.wr_id = self.longs[abi.SEND", "        self.num_sge = 0\n        self.wr_id = self.longs[abi.SEND",
+       "a refused send has the bytes of the one before it"), WORK),
+    (m("queues-work-element-count", "queues/wqe.py", "if n > capacity or elements > 0xFFFF:\n        return -1\n    _put_head", "if n > capacity:\n        return -1\n    _put_head",
+       "more elements than can be counted are written"), WORK),
+    (m("queues-operation-credit", "queues/operations.py", "\"SEND_ONLY_WITH_IMMEDIATE\"),\n              immediate=True, consumes_receive=True", "\"SEND_ONLY_WITH_IMMEDIATE\"),\n              immediate=True",
+       "a SEND with immediate needs no credit"), WORK),
 )

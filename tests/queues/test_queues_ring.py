@@ -13,6 +13,11 @@ from softhca.machine import primitives
 from softhca.memory.arenas import AddressMap
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.host import HostMemory
+from softhca.queues.layout import (
+    REFERENCE_BODY_BYTES_SHIFT,
+    RING_HEAD_AT,
+    RING_TAIL_AT,
+)
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 
 HOST = HostMemory(64 << 20)
@@ -113,6 +118,61 @@ def test_what_is_pushed_is_taken_in_order_and_then_the_ring_is_empty(pair):
         assert ring.push(body)
     assert ring.consumer.count() == 3
     assert [ring.take(), ring.take(), ring.take(), ring.take()] == [b"first", b"second one", b"3", 0]
+
+
+def test_pages_that_go_upwards_with_gaps_are_no_single_piece():
+    frames = HOST.allocate(2 * plan(4, 3 * PAGE_BYTES), contiguous=True)[::2]
+    layout = RingLayout.over(frames, HOST.address_map, 4, 3 * PAGE_BYTES)
+    body = bytes(range(256)) * 40
+    producer, consumer = RingProducer(layout), RingConsumer(layout)
+    assert producer.push(address(body), len(body))
+    out = bytearray(len(body))
+    assert consumer.take(address(out), len(out)) == len(body)
+    assert out == body
+    assert bytes(HOST.view(frames[-1], 1))[: len(body) - 2 * PAGE_BYTES] == body[2 * PAGE_BYTES :]
+
+
+def test_a_body_stands_in_one_piece_up_to_the_end_of_the_store(pair):
+    made = pair(4, 100, scattered=False)
+    assert made.layout.place_of(60, 40) == HOST.address_map.address(made.frames[-1]) + 60
+    assert made.layout.place_of(60, 41) == 0
+    assert pair(4, 2 * PAGE_BYTES).layout.place_of(0, 1) == 0
+
+
+def test_a_head_that_is_one_ahead_of_the_tail_breaks_the_producer_for_good(pair):
+    made = pair(4, 100)
+    assert made.push(b"one")
+    head = made.layout.control + RING_HEAD_AT
+    primitives.store64(head, 2)
+    assert made.producer.count() == 1
+    assert made.producer.broken
+    primitives.store64(head, 1)  # as it ought to be; nobody looks any more
+    assert made.producer.count() == 1
+    assert not made.push(b"two")
+
+
+def test_an_entry_is_not_longer_than_the_store_whatever_the_taker_has_room_for(pair):
+    made = pair(4, 100)
+    made.push(b"one")
+    primitives.store64(made.layout.reference(0), 101 << REFERENCE_BODY_BYTES_SHIFT)
+    assert made.take() == -1
+    assert made.consumer.broken
+
+
+def test_a_ring_is_idle_where_nothing_stands_in_it_and_nothing_is_wrong(pair):
+    made = pair(4, 100)
+    assert made.consumer.idle()
+    made.push(b"one")
+    made.push(b"two")
+    assert not made.consumer.idle()
+    assert made.take() == b"one"
+    assert not made.consumer.idle()  # by what it has seen
+    assert made.take() == b"two"
+    assert made.consumer.idle()
+    primitives.store64(made.layout.control + RING_TAIL_AT, 100)
+    assert made.consumer.count() == -1
+    primitives.store64(made.layout.control + RING_TAIL_AT, 2)
+    assert not made.consumer.idle()
 
 
 def test_exactly_full_by_references(pair):

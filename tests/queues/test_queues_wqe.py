@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from softhca.machine import primitives
 from softhca.memory.host import HostMemory
-from softhca.queues import wqe
+from softhca.queues import operations, wqe
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 from softhca.queues.wqe import ReceiveWork, SendWork, encode_receive, encode_send, put_run
 
@@ -263,6 +263,8 @@ def test_an_entry_is_fetched_from_a_ring_and_its_room_stays_taken():
     producer.push(primitives.address_of(out), n)
     assert work.fetch(consumer) == n
     assert (work.status, work.elements()[299:], work.total_bytes) == (wqe.WORK_OK, [(299, 299, 299)], 44_850)
+    assert work.fetch(consumer) == 0
+    assert (work.status, work.total_bytes) == (wqe.WORK_OK, 44_850)  # it is the same entry still
     assert producer.count() == 1
     producer.push(primitives.address_of(out), 10)
     assert work.fetch(consumer) == 10
@@ -281,3 +283,57 @@ def test_limits_that_cannot_be_are_refused():
     assert SendWork(0, 0).capacity == wqe.send_bytes(0, 0) == 64
     assert wqe.send_bytes(2, 33) == 97
     assert ReceiveWork(0).capacity == wqe.receive_bytes(0) == 16
+
+
+def test_limits_are_kept_up_to_the_last_value():
+    assert SendWork(wqe.MAX_SGES, wqe.MAX_INLINE_BYTES).max_sge == wqe.MAX_SGES
+    assert ReceiveWork(wqe.MAX_SGES).max_sge == wqe.MAX_SGES
+
+
+def test_more_elements_than_an_entry_can_count_are_not_written():
+    out = bytearray(64 + 16 * 0x10000)
+    assert encode_receive(out, 1, [(0, 0, 0)] * 0x10000) == -1
+    assert encode_send(out, wqe.SEND, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, [(0, 0, 0)] * 0x10000) == -1
+    assert not any(out)
+
+
+def test_an_entry_is_not_longer_than_the_buffer_that_it_is_loaded_from():
+    data = header(wqe.SEND, num_sge=1) + sge(0, 1, 2)
+    work = SendWork(4, 0)
+    assert work.load(memoryview(bytearray(data))[:64], len(data)) == wqe.WORK_TRUNCATED
+    assert load(work, data) == wqe.WORK_OK
+
+
+def test_a_refused_entry_has_no_bytes():
+    good = {SendWork(4, 0): header(num_sge=1) + sge(0, 5, 2),
+            ReceiveWork(4): struct.pack("<HHIQ", 1, 0, 0, 9) + sge(0, 5, 2)}  # fmt: skip
+    for work, data in good.items():
+        assert (load(work, data), work.total_bytes) == (wqe.WORK_OK, 5)
+        assert load(work, data[:-1]) == wqe.WORK_TRUNCATED
+        assert (work.num_sge, work.total_bytes) == (0, 0)
+
+
+def test_an_opcode_that_is_none_is_refused_also_where_a_shift_would_wrap():
+    for opcode in (16, 32 + wqe.SEND, 64 + wqe.SEND, 255):
+        assert load(SendWork(4, 0), header(opcode)) == wqe.WORK_OPCODE
+
+
+def test_each_operation_is_told_by_its_row():
+    """What is immediate, what invalidates, what ends in a receive, what may stand in the entry."""
+    told = {
+        row.name: (row.immediate, row.invalidates, row.consumes_receive, row.inline)
+        for row in operations.OPERATIONS.values()
+    }
+    nothing = (False, False, False, False)
+    assert told == {
+        "RDMA_WRITE": (False, False, False, True),
+        "RDMA_WRITE_WITH_IMM": (True, False, True, True),
+        "SEND": (False, False, True, True),
+        "SEND_WITH_IMM": (True, False, True, True),
+        "SEND_WITH_INV": (False, True, True, True),
+        "ATOMIC_WRITE": (False, False, False, True),
+        **dict.fromkeys(
+            ("RDMA_READ", "ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "BIND_MW", "REG_MR",
+             "FLUSH"), nothing,
+        ),
+    }  # fmt: skip
