@@ -11,6 +11,7 @@ import pytest
 from sockets_under_way import in_child
 
 from softhca import sockets
+from softhca.sockets import forking
 from softhca.sockets.hub import HUB
 
 Pair = tuple[sockets.socket, sockets.socket]
@@ -148,3 +149,29 @@ def test_without_descriptors_or_threads_it_stays_the_parents(
     assert other.recv(2) == b"on"
     other.sendall(b"and back")
     assert one.recv(8) == b"and back"
+
+
+def test_what_was_accepted_last_is_carried_once_by_the_thread_that_accepted_it() -> None:
+    carried: list[str] = []
+
+    class Accepted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def carry(self) -> None:
+            carried.append(self.name)
+            raise OSError(errno.EMFILE, "then it stays")
+
+    first, second = Accepted("first"), Accepted("second")
+    for each in (first, second):
+        forking.accepted(each)
+    other = threading.Thread(target=forking._before_fork)
+    other.start()
+    other.join()
+    assert carried == []
+    for _ in range(2):
+        forking._before_fork()
+    assert carried == ["second"]
+    forking.accepted(Accepted("dropped"))
+    forking._before_fork()
+    assert carried == ["second"]
