@@ -175,3 +175,14 @@ def test_a_group_is_received_on_the_link_s_interface_alone(version: int) -> None
     level, option = (socket.IPPROTO_IP, 49) if version == 4 else (socket.IPPROTO_IPV6, 29)
     assert member.getsockopt(level, option) == 0  # IP_MULTICAST_ALL, IPV6_MULTICAST_ALL
     joined.close()
+
+
+def test_who_leaves_one_group_is_a_member_of_the_other(links: list[RoceUdpLink]) -> None:
+    for group in (GROUP, OTHER):
+        links[1].join(group)
+    links[1].leave(GROUP)
+    data = send(links[0], OTHER)
+    arrival = Arrival()
+    assert wait(links[1])
+    assert links[1].receive(arrival)
+    assert (bytes(arrival.data[: arrival.length]), arrival.destination) == (data, OTHER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from typing import Any
 
 import pytest
@@ -19,6 +20,18 @@ NEEDED = {
     "127.0.0.1": [(socket.IPPROTO_IP, 10), (socket.IPPROTO_IP, socket.IP_TTL)],
     "::1": [(socket.IPPROTO_IPV6, 23), (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS)],
 }
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
 
 
 class Lesser:
@@ -87,3 +100,73 @@ def test_what_packets_depend_on_cannot_be_done_without(
         sockets.open_sender(address, 0, 0, 4096)
     assert refused.value.errno == errno.ENOPROTOOPT
     assert [made.fileno() for made in lesser.made] == [-1]
+
+
+class Told:
+    """Sockets that remember what was set, and do nothing of it."""
+
+    def __init__(self, privileged: bool = True) -> None:
+        self.set: list[tuple[int, int, Any]] = []
+        told = self
+
+        class Made(KernelSocket):
+            def setsockopt(self, level: int, option: int, *value: Any) -> None:
+                if option in (32, 33) and level == socket.SOL_SOCKET and not privileged:
+                    raise PermissionError(errno.EPERM, "CAP_NET_ADMIN")
+                told.set.append((level, option, value[0]))
+
+        self.kind = Made
+
+
+def test_what_leaves_has_its_hops_and_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels begin with these hops, too, unless somebody has told them otherwise."""
+    told = Told()
+    monkeypatch.setattr(sockets, "KernelSocket", told.kind)
+    sockets.open_sender("127.0.0.1", 0, 0, 5000, interface=3).close()
+    by = bytes(4) + bytes((127, 0, 0, 1)) + (3).to_bytes(4, sys.byteorder)
+    assert told.set == [
+        (socket.IPPROTO_IP, 10, 2), (socket.IPPROTO_IP, socket.IP_TTL, sockets.HOP_LIMIT),
+        (socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, sockets.HOP_LIMIT), (*V4_GROUPS, by),
+        (socket.SOL_SOCKET, socket.SO_RCVBUF, 0), (socket.SOL_SOCKET, 32, 5000),
+    ]  # fmt: skip
+
+
+@needs_ipv6
+def test_what_leaves_by_ipv6_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told()
+    monkeypatch.setattr(sockets, "KernelSocket", told.kind)
+    sockets.open_sender("::1", 0, 0, 5000, interface=3).close()
+    assert told.set[:6] == [
+        (socket.IPPROTO_IPV6, 23, 2), (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, sockets.HOP_LIMIT),
+        (socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, sockets.HOP_LIMIT), (*V6_GROUPS, 3),
+        (*AUTOMATIC_LABEL, 0), (*SENT_LABEL, 1),
+    ]  # fmt: skip
+
+
+def test_who_may_not_go_past_the_limit_asks_for_a_buffer_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(privileged=False)
+    monkeypatch.setattr(sockets, "KernelSocket", told.kind)
+    endpoint, _ = sockets.open_receiver("127.0.0.1", 0, 0, 7000, False)
+    endpoint.close()
+    sockets.open_sender("127.0.0.1", 0, 0, 5000).close()
+    assert (socket.SOL_SOCKET, socket.SO_RCVBUF, 7000) in told.set
+    assert (socket.SOL_SOCKET, socket.SO_SNDBUF, 5000) in told.set
+
+
+def test_datagrams_are_merged_where_that_is_wanted() -> None:
+    for gro in (False, True):
+        endpoint, merges = sockets.open_receiver("127.0.0.1", 0, 0, 7000, gro)
+        with endpoint:
+            assert endpoint.getsockopt(17, 104) == int(merges)
+            assert gro or not merges
+
+
+def test_senders_that_were_closed_begin_anew() -> None:
+    senders, before = sockets.Senders("127.0.0.1", 0, 5000), sockets.open_senders.count
+    for _ in range(2):
+        port, descriptor = senders.choose(5)
+        assert senders.choose(5) == (port, descriptor)
+        assert (len(senders), sockets.open_senders.count) == (1, before + 1)
+        for _ in range(2):
+            senders.close()
+        assert (len(senders), sockets.open_senders.count) == (0, before)

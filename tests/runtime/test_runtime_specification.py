@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softhca.adapter import config
 from softhca.adapter.config import GID_ENTRIES
 from softhca.runtime.assembly import _congestion, _gid_entries
 from softhca.runtime.specification import (
@@ -292,3 +293,35 @@ def test_a_device_has_several_ports_of_one_host_of_a_fabric() -> None:
             parse(f"a={wrong}")
     with pytest.raises(DeviceSpecificationError, match="given to two devices"):
         parse("a=fabric:sim/h3[1]+fabric:sim/h3[2],b=fabric:sim/h3[2]")
+
+
+@pytest.mark.parametrize(
+    ("option", "attribute", "good", "bad"),
+    [
+        ("buffer", "buffer_bytes", (131_072, 1 << 30), (131_071, (1 << 30) + 1)),
+        ("rate", "rate_mbps", (10, 1_000_000), (9, 1_000_001)),
+        ("vni", "vni", (0, (1 << 24) - 1), (-1, 1 << 24)),
+        ("window", "window_bytes", (config.MINIMUM_WINDOW_BYTES, config.MAXIMUM_WINDOW_BYTES),
+         (config.MINIMUM_WINDOW_BYTES - 1, config.MAXIMUM_WINDOW_BYTES + 1)),
+        ("gids", "gids", (1, config.GID_TABLE_LENGTH), (0, config.GID_TABLE_LENGTH + 1)),
+    ],
+)
+def test_numbers_are_taken_up_to_their_bounds_and_written_as_they_were(option, attribute, good, bad):
+    for number in good:
+        word = f"a=udp:127.0.0.5?{option}={number}"
+        assert getattr(parse_one(word), attribute) == number
+        assert str(parse_one(word)) == word
+    for number in bad:
+        with pytest.raises(DeviceSpecificationError, match=option):
+            parse_one(f"a=udp:127.0.0.5?{option}={number}")
+
+
+def test_a_device_has_so_many_ports_each_at_a_place_of_its_own():
+    def word(count):
+        return "a=" + "+".join(f"udp:127.0.{n >> 8}.{n & 255}" for n in range(1, count + 1))
+
+    assert len(parse_one(word(config.MAX_PORTS)).places) == config.MAX_PORTS
+    with pytest.raises(DeviceSpecificationError, match=f"at most {config.MAX_PORTS}"):
+        parse_one(word(config.MAX_PORTS + 1))
+    with pytest.raises(DeviceSpecificationError, match="of one host"):
+        parse_one("a=fabric:F/h3[1]+fabric:F/h3[2]+fabric:F/h3[1]")
