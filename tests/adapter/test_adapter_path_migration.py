@@ -61,6 +61,20 @@ def test_when_no_retry_is_left_both_ends_go_along_the_alternate_path(scene, side
     assert scene.send(1 - side, 3) == [1, 2, 3]
 
 
+def test_the_alternate_path_has_all_retries(scene):
+    """What goes along it for the first time may be lost as often as any other."""
+    scene.rearm()
+    scene.cut(1)
+    losses = iter(range(RETRIES))
+    through = scene.network.tamper
+    scene.network.tamper = lambda sent: (
+        None if scene.ports[0] == 2 and next(losses, None) is not None else through(sent)
+    )
+    assert scene.send(0) == [1]
+    assert next(losses, None) is None
+    assert scene.states == [MIGRATED, MIGRATED]
+
+
 def test_a_port_that_fails_is_left_at_once_and_the_peer_follows(scene):
     scene.rearm()
     scene.cut(1)

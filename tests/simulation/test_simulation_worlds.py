@@ -170,6 +170,9 @@ def test_a_connection_that_is_cut_for_ever_ends_in_errors_and_flushes():
         ("rc-crowd", 930001, "loss=40%,seed=99"),
         ("window-race", 930009, "loss=100%"),
         ("window-race", 3, "loss=40%,seed=99"),
+        ("rc-drain", 960101, "loss=40%"),
+        ("rc-drain", 960119, "loss=40%"),
+        ("rc-drain", 960101, "loss=30%,receives=2"),
     ],
 )
 def test_a_link_that_loses_nearly_all_breaks_nothing(name, seed, faults):

@@ -7,7 +7,7 @@ from softhca.queues import cqe, wqe
 from softhca.testing.transport_pair import Faults
 from softhca.transport.conditions import NOT_READY, STALLED, UNPLACED
 from softhca.transport.credits import CREDITS, INVALID
-from softhca.transport.states import ERR, RTS
+from softhca.transport.states import ERR, RESET, RTS, SQD
 from softhca.transport.window import DestinationWindow
 from softhca.wire import opcodes as op
 
@@ -88,6 +88,36 @@ def test_a_loss_that_is_told_again_while_the_packet_stands_at_the_cursor_costs_n
     assert a.qp.counters.retransmissions == 1
     assert a.sender.retry.retries_left == 3
     assert a.settle() == [12, 13]
+
+
+def left_of(a):
+    return a.sender.retry.retries_left, a.sender.retry.rnr_retries_left
+
+
+def test_retries_count_anew_when_their_attributes_change_and_with_no_other(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 4 * PMTU)
+    a.settle()
+    a.sender.retry.retries_left, a.sender.retry.rnr_retries_left = 1, 2
+    for given in ({"qp_access_flags": 0}, {"min_rnr_timer": 3}, {"qp_state": SQD}, {}):
+        assert a.qp.modify({"qp_state": RTS, **given}) == 0
+        assert left_of(a) == (1, 2)
+    assert a.qp.modify({"qp_state": SQD}) == 0
+    for changed in ({"retry_cnt": 4}, {"rnr_retry": 2}, {"timeout": 19}):
+        a.sender.retry.retries_left = a.sender.retry.rnr_retries_left = 1
+        assert a.qp.modify({"qp_state": SQD, **changed}) == 0
+        assert left_of(a) == (a.sender.retry.retry_count, a.sender.retry.rnr_retry)
+
+
+def test_a_queue_pair_that_begins_again_has_all_retries(awkward):
+    a = awkward()
+    a.request(wqe.RDMA_WRITE, 4 * PMTU)
+    a.settle()
+    a.hear(10, SEQUENCE)
+    assert left_of(a) == (2, 3)
+    assert a.qp.modify({"qp_state": RESET}) == 0
+    a.p.connect(a.p.left, a.p.right, PSN, 0)
+    assert left_of(a) == (3, 3)
 
 
 def test_a_later_refusal_while_one_is_waited_for_changes_nothing(awkward):

@@ -154,8 +154,8 @@ class Connections:
         self, program: Endpoint, path: services.Path, psn: int, peer_psn: int, atomics: int, rnr_timer: int
     ) -> None:
         """Let the wire's oracle follow a queue pair, if its packets pass a wire."""
-        if program.internal or (self._scenario.drain and self._faults.receives):
-            return  # a drained send queue begins to count its RNR retries anew
+        if program.internal:
+            return
         conditions = self._conditions
         terms = Terms(
             program.name, psn, peer_psn, MTU_BYTES[path.mtu], TIMEOUT, RETRIES, conditions.rnr_retry,

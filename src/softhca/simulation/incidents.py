@@ -49,8 +49,16 @@ class Incidents:
         self._world.at(self._world.now + GIVE_UP_NS, self._resume, program)
 
     def _resume(self, program: Program) -> None:
-        """Long enough after that: the program was told that it is drained, and goes on."""
-        if not _in_state(program, SQD):
+        """Long enough after that: the program was told that it is drained, and goes on; later still where so
+        much was lost that it is not.
+        """
+        if not program.host.alive:
+            return
+        attributes = program.qp.query()
+        if attributes["qp_state"] != SQD:
+            return
+        if attributes["sq_draining"]:
+            self._world.at(self._world.now + GIVE_UP_NS, self._resume, program)
             return
         program.node.hear()
         if (EVENT_SQ_DRAINED, program.qp.number) not in program.node.events:

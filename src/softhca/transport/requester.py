@@ -158,7 +158,8 @@ class RequestTransmitter(SendEngine):
         self.start_psns(0)
 
     def start_psns(self, psn: int) -> None:
-        """Begin with ``psn``, SSN 1 and no limit of credits."""
+        """Begin with ``psn``, SSN 1, all retries and no limit of credits."""
+        self.retry.progress()
         self.cursor = self.head
         self.cursor_packet = 0
         self.una_psn = psn
@@ -675,6 +676,7 @@ class RequestTransmitter(SendEngine):
         connection = self.connection
         self.uniform.choose(self.connection)
         self.retry.configure(connection.timeout, connection.retry_count, connection.rnr_retry)
+        self.retry.progress()
         if self.head != self.tail and not (_DELAY >> self.condition) & 1 and _TRANSMIT[connection.state]:
             self.rewind(False)
 

@@ -64,8 +64,12 @@ class RetryState:
         self.persisting = False
 
     def configure(self, timeout: int, retry_count: int, rnr_retry: int) -> None:
-        """Take the attributes ``timeout``, ``retry_cnt`` and ``rnr_retry``; counters start anew."""
-        self.interval_ns = interval_ns(timeout)
+        """Take the attributes ``timeout``, ``retry_cnt`` and ``rnr_retry``; counters start anew where one of
+        them is another than before: who changes something else hears no sooner or later of a dead peer."""
+        interval: cython.ulonglong = interval_ns(timeout)
+        if interval == self.interval_ns and retry_count == self.retry_count and rnr_retry == self.rnr_retry:
+            return
+        self.interval_ns = interval
         self.retry_count = retry_count
         self.rnr_retry = rnr_retry
         self.progress()
