@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from softhca.fabric.manager import budget, subscriptions
+from softhca.fabric.manager import budget, lookups, subscriptions
 from softhca.fabric.manager.lookups import SPACE, Lookups
 from softhca.fabric.manager.manager import ManagerConfig
 from softhca.fabric.manager.packets import PORT
@@ -238,6 +238,76 @@ def test_responses_of_another_space_are_for_others(asked: Asked) -> None:
         data = bytearray(256)
         data[8:12] = space.to_bytes(4, "big")
         assert not asked.lookups.response(bytes(data), 0)
+
+
+def modifiers(
+    attribute: int, info: dict[str, int], is_switch: bool, numbers: tuple[int, ...],
+    wanted: bytes = bytes(72),
+    mask: int = 0,
+) -> list[int]:  # fmt: skip
+    """What is read of a port with such a PortInfo, at a node with these ports."""
+    data = bytearray(64)
+    for name, value in info.items():
+        PORT.put(data, name, value)
+    node = SimpleNamespace(is_switch=is_switch, ports=dict.fromkeys(numbers, bytes(data)))
+    port: Any = SimpleNamespace(node=node, number=numbers[0], lid=3, info=bytes(data))
+    return [read.modifier for read in lookups._READS[attribute](port, wanted, mask)]
+
+
+def test_of_arbitration_those_blocks_are_read_that_a_port_has() -> None:
+    for low, high, blocks in ((0, 0, []), (1, 0, [1]), (32, 33, [1, 3, 4]), (33, 32, [1, 2, 3])):
+        info = {"vl_arbitration_low_cap": low, "vl_arbitration_high_cap": high}
+        adapter = modifiers(t.ATTRIBUTE_VL_ARBITRATION_RECORD, info, False, (2,))
+        assert adapter == [block << 16 for block in blocks]
+        switch = modifiers(t.ATTRIBUTE_VL_ARBITRATION_RECORD, info, True, (0, 1))
+        assert switch == [block << 16 | port for port in (0, 1) for block in blocks]
+
+
+def test_of_lanes_an_adapter_has_one_table_and_a_switch_one_a_pair() -> None:
+    assert modifiers(t.ATTRIBUTE_SL_TO_VL_RECORD, {}, False, (1, 2)) == [0]
+    found = modifiers(t.ATTRIBUTE_SL_TO_VL_RECORD, {}, True, (0, 1))
+    assert found == [entering << 8 | leaving for leaving in (0, 1) for entering in (0, 1)]
+
+
+def test_of_guids_all_blocks_are_read_that_hold_one() -> None:
+    for cap, count in ((0, 0), (1, 1), (8, 1), (9, 2), (255, 32)):
+        assert modifiers(t.ATTRIBUTE_GUID_INFO_RECORD, {"guid_cap": cap}, False, (1,)) == list(range(count))
+
+
+def test_queries_and_what_is_known_and_asked_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "MOST_LOOKUPS", 2)
+    monkeypatch.setattr(lookups, "MOST_CACHED", 1)
+    made = Asked()
+    for number in (1, 2):
+        assert not made.lookups.is_full
+        made.lookups.start((1, number), t.ATTRIBUTE_GUID_INFO_RECORD, [port_of(Node(), number)], bytes(72), 0,
+                           made.done.append)  # fmt: skip
+    assert made.lookups.is_full
+    assert made.start(port_of(Node(), 3)) is None
+    made.lookups.pump(0)
+    for fill in (1, 2):
+        assert made.answer(fill=fill)
+    assert len(made.lookups._known) == 1
+    assert made.start(port_of(Node(), 1)) == 0
+    assert made.start(port_of(Node(), 2)) == 1
+    made.answer()
+
+
+def test_no_more_is_asked_at_a_time_than_a_manager_may() -> None:
+    for config, sent in ((ManagerConfig(1, window=2), 2), (ManagerConfig(1, window=64), lookups.WINDOW)):
+        made = Asked()
+        made.lookups = Lookups(made.sent.append, config)
+        assert made.start(*(port_of(Node(), number) for number in range(1, 20))) == 19
+        assert len(made.sent) == sent
+
+
+def test_what_a_request_names_is_read_alone() -> None:
+    wanted = bytes((0, 3, 1, 2)).ljust(72, b"\0")  # LID 3, and the bytes behind it
+    guids, lanes = t.ATTRIBUTE_GUID_INFO_RECORD, t.ATTRIBUTE_SL_TO_VL_RECORD
+    for mask, blocks in ((1, [0, 1, 2, 3]), (2, [1]), (3, [1]), (4, [0, 1, 2, 3])):
+        assert modifiers(guids, {"guid_cap": 32}, False, (1,), wanted, mask) == blocks
+    for mask, pairs in ((2, [1 << 8 | 1, 1 << 8 | 2]), (4, [1 << 8 | 2, 2 << 8 | 2]), (6, [1 << 8 | 2])):
+        assert modifiers(lanes, {}, True, (1, 2), wanted, mask) == pairs
 
 
 # budget

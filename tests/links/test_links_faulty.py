@@ -304,6 +304,15 @@ def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted(scripted, mon
     assert scripted.faulty.next_deadline() == 1_010
 
 
+def test_a_burst_for_which_there_is_no_room_at_all_is_dropped_whole(scripted, monkeypatch):
+    monkeypatch.setattr(faulty, "MAX_WAITING_PACKETS", 1)
+    scripted.fates[0] = held(10)
+    scripted.send(packets(1))
+    scripted.send(packets(2, start=1))
+    assert scripted.counts() == {"packets": 3, "reordered": 1, "overflowed": 2}
+    assert scripted.link.segments == []
+
+
 def test_a_moment_beyond_all_time_is_never(scripted):
     scripted.fates[0] = delayed(1 << 70)
     scripted.send(packets(1))

@@ -71,6 +71,14 @@ ON_RUNTIME_SPECIFICATION = "runtime/test_runtime_specification.py"
 FABRIC = "links/fabric.py"
 ON_LINKS_FABRIC = "links/test_links_fabric.py"
 FABRIC_MESSAGES = "links/fabric_messages.py"
+FAULTY = "links/faulty.py"
+ON_LINKS_FAULTY = "links/test_links_faulty.py"
+RETRY = "transport/retry.py"
+ON_TRANSPORT_RETRY_RULES = "transport/test_transport_retry_rules.py"
+WINDOW = "transport/window.py"
+LOOKUPS = "fabric/manager/lookups.py"
+CONFIGURATION = "fabric/manager/configuration.py"
+ON_FABRIC_MANAGER_WRITES = "fabric/test_fabric_manager_writes.py"
 
 CORNERS: tuple[tuple[Mutant, str], ...] = (
     (m("partition-small-x-alone", PARTITION_FILE, "text[:2].lower() == \"0x\"", "text[:2] == \"0x\"",
@@ -513,5 +521,67 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "a text of many brackets ends the adapter's process"), ON_LINKS_FABRIC),
     (m("fabric-messages-short-gid", FABRIC_MESSAGES, "if len(gid) != 16:", "if len(gid) > 16:",
        "a GID of fewer bytes is taken"), ON_LINKS_FABRIC),
+    (m("faulty-overflow-leaves-untouched", FAULTY, "                count(\"overflowed\")\n                touched = True\n", "                count(\"overflowed\")\n",
+       "a burst for which there is no room passes those that wait"), ON_LINKS_FAULTY),
+    (m("retry-delay-persists", RETRY, "        self.persisting = False\n        self.deadline_ns = now + RNR_TIMER_NS", "        self.deadline_ns = now + RNR_TIMER_NS",
+       "the delay of a receiver that is not ready ends as that of a stalled window"), ON_TRANSPORT_RETRY_RULES),
+    (m("retry-delay-of-four-bits", RETRY, "RNR_TIMER_NS[timer & 31]", "RNR_TIMER_NS[timer & 15]",
+       "delays above 480 microseconds are others"), ON_TRANSPORT_RETRY_RULES),
+    (m("retry-stopped-persists", RETRY, "        self.deadline_ns = 0\n        self.persisting = False\n\n    def spend", "        self.deadline_ns = 0\n\n    def spend",
+       "a timer that awaits nothing is still that of a stalled window"), ON_TRANSPORT_RETRY_RULES),
+    (m("retry-persists-without-a-time-out", RETRY, "        if self.deadline_ns:\n            self.persisting", "        if True:\n            self.persisting",
+       "a queue pair without a time-out has one where its window is full"), ON_TRANSPORT_RETRY_RULES),
+    (m("round-trip-period-by-one", WINDOW, "if now >= self.period_end_ns:", "if now > self.period_end_ns:",
+       "a period of round trips lasts into the next one"), ON_TRANSPORT_RETRY_RULES),
+    (m("round-trip-former-is-forgotten", WINDOW, "            self.former_ns = self.least_ns\n", "",
+       "one slow round trip at the beginning of a period is the shortest"), ON_TRANSPORT_RETRY_RULES),
+    (m("round-trip-each-is-a-period", WINDOW, "            self.period_end_ns = now + _PERIOD_NS\n", "",
+       "the shortest of two round trips counts, and not of two periods"), ON_TRANSPORT_RETRY_RULES),
+    (m("round-trip-begins-with-the-last", WINDOW, "        if self.awaited_bytes == 0:\n            self.awaited_bytes = in_flight_bytes\n            self.begin_ns = now", "        if self.awaited_bytes == 0:\n            self.awaited_bytes = in_flight_bytes\n        self.begin_ns = now",
+       "round trips look shorter than they are"), ON_TRANSPORT_RETRY_RULES),
+    (m("lookups-arbitration-that-is-not", LOOKUPS, "cap > half * LANES_A_BLOCK", "cap >= half * LANES_A_BLOCK",
+       "a port without arbitration is asked for it"), ON_FABRIC_MANAGER_RULES),
+    (m("lookups-one-more-is-known", LOOKUPS, "if len(self._known) < MOST_CACHED:", "if len(self._known) <= MOST_CACHED:",
+       "what is known of nodes grows by one beyond its bound"), ON_FABRIC_MANAGER_RULES),
+    (m("lookups-full-one-later", LOOKUPS, "return len(self._under_way) >= MOST_LOOKUPS", "return len(self._under_way) > MOST_LOOKUPS",
+       "a query is begun for which there is no room"), ON_FABRIC_MANAGER_RULES),
+    (m("lookups-window-of-the-manager", LOOKUPS, "min(WINDOW, config.window)", "config.window",
+       "look-ups take all of what may be asked at a time"), ON_FABRIC_MANAGER_RULES),
+    (m("lookups-lanes-of-each-port", LOOKUPS, "sorted(port.node.ports) if port.node.is_switch else [0]", "sorted(port.node.ports)",
+       "a channel adapter is asked for tables that it has not"), ON_FABRIC_MANAGER_RULES),
+    (m("lookups-last-guids", LOOKUPS, "-(-PORT.get(port.info, \"guid_cap\") // GUIDS_A_BLOCK)", "PORT.get(port.info, \"guid_cap\") // GUIDS_A_BLOCK",
+       "GUIDs in a block that is not full are not read"), ON_FABRIC_MANAGER_RULES),
+    (m("lookups-name-nothing", LOOKUPS, "mask >> bit & 1", "mask & bit",
+       "who asks for one block is told all"), ON_FABRIC_MANAGER_RULES),
+    (m("lookups-port-of-an-adapter", LOOKUPS, "block << 16 | (number if port.node.is_switch else 0)", "block << 16 | number",
+       "a channel adapter is asked for a block of another port"), ON_FABRIC_MANAGER_RULES),
+    (m("writes-known-before-the-answer", CONFIGURATION, "    shadow[key] = b\"\"\n\n    def done(answer: bytes) -> None:\n        shadow[key] = data\n", "    shadow[key] = data\n\n    def done(answer: bytes) -> None:\n        pass\n",
+       "a table whose write was lost is never written"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-keys-known-before-the-answer", CONFIGURATION, "        shadow[key] = b\"\"\n\n        def done(answer: bytes, key", "        shadow[key] = part\n\n        def done(answer: bytes, key",
+       "P_Keys whose write was lost are never written"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-port-0-active", CONFIGURATION, "if number and PORT.get(data, \"state\") == ARMED:", "if PORT.get(data, \"state\") == ARMED:",
+       "a switch's own port is told to be active"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-changes-that-come-meanwhile", CONFIGURATION, "not (clear and before.port_state_change)", "not before.port_state_change",
+       "a change that came during a sweep is cleared unseen"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-one-port-without-a-lid", CONFIGURATION, "return any(PORT.get(data, \"lid\")", "return all(PORT.get(data, \"lid\")",
+       "an adapter with a port that is not linked is written at each sweep"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-no-top-of-groups", CONFIGURATION, "multicast_fdb_top=multicast_top,\n", "",
+       "a switch drops packets of all groups"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-one-lane", CONFIGURATION, "    if lanes == 1:\n        return\n    arb", "    arb",
+       "lanes are written where one is enough"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-lanes-swapped", CONFIGURATION, "row[at] << 4 | row[at + 1]", "row[at + 1] << 4 | row[at]",
+       "service levels have each other's lanes"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-arbitration-without-a-block", CONFIGURATION, "modifier = 1 << 16 | leaving", "modifier = leaving",
+       "lanes above 0 never have their turn"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-last-block-of-keys-stays", CONFIGURATION, "range(blocks, -(-cap // PKEY_BLOCK))", "range(blocks, cap // PKEY_BLOCK)",
+       "a port keeps P_Keys that were taken from it"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-one-table-for-all-ports", CONFIGURATION, "port << 24 | block", "block",
+       "the second port of an adapter has no P_Keys"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-group-bytes-swapped", CONFIGURATION, "data[2 * place + 1 - bit // 8]", "data[2 * place + bit // 8]",
+       "packets of a group leave by other ports"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-group-position-by-24", CONFIGURATION, "position << 28 | block", "position << 24 | block",
+       "ports from 16 on are in no group"), ON_FABRIC_MANAGER_WRITES),
+    (m("writes-groups-that-are-over-stay", CONFIGURATION, "{modifier: bytearray(64) for modifier in before.get(guid, ())}", "{}",
+       "packets go on to members that have left"), ON_FABRIC_MANAGER_WRITES),
 )  # fmt: skip
 """Each with the tests that judge it."""
