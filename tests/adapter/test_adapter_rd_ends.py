@@ -5,6 +5,7 @@ import pytest
 from softhca.queues.control_fields import EVENT_SQ_DRAINED
 from softhca.queues.layout import (
     WC_INV_EEC_STATE_ERR,
+    WC_RECV,
     WC_REM_ABORT_ERR,
     WC_REM_ACCESS_ERR,
     WC_REM_INV_REQ_ERR,
@@ -63,8 +64,8 @@ def test_a_receiving_queue_pair_that_ends_in_a_message_gives_its_receive_up(trio
         peer.destroy()
     else:
         peer.modify({"qp_state": ERR if how == "error" else RESET})
-    flushed = [(number, WC_WR_FLUSH_ERR) for number in (1, 2)] if how == "error" else []
-    assert [(row.wr_id, row.status) for row in right.poll(2)] == flushed
+    flushed = [(number, WC_WR_FLUSH_ERR, WC_RECV) for number in (1, 2)] if how == "error" else []
+    assert [(row.wr_id, row.status, row.opcode) for row in right.poll(2)] == flushed
     assert t.done(1) == [(1, WC_REM_INV_REQ_ERR)]
     t.qp.modify({"qp_state": RTS})
     other = right.queue_pair()
@@ -104,7 +105,8 @@ def test_a_receiving_context_that_ends_in_a_message_aborts_it_and_no_queue_pair(
         t.theirs[0].destroy()
     else:
         t.theirs[0].modify({"qp_state": ERR if how == "error" else RESET})
-    assert [(row.wr_id, row.status) for row in right.poll(1)] == [(1, WC_REM_ABORT_ERR)]
+    (row,) = right.poll(1)
+    assert (row.wr_id, row.status, row.opcode) == (1, WC_REM_ABORT_ERR, WC_RECV)
     assert peer.query()["qp_state"] == RTS
     assert t.done(1) == [(1, WC_RETRY_EXC_ERR)]
     if how == "destroy":

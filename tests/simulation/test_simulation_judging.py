@@ -35,6 +35,8 @@ from softhca.simulation.program import RECEIVE_BIT
 from softhca.simulation.recorder import Recorder
 from softhca.simulation.runner import run_world
 from softhca.simulation.scenarios import SCENARIOS
+from softhca.simulation.trace import Trace
+from softhca.simulation.world import World
 
 WITH_IMMEDIATE_WRITE = 129
 
@@ -274,3 +276,19 @@ def test_programs_that_poll_late_do_not_sleep():
                          (Faults(poll_ns=1), {(False, False)})):  # fmt: skip
         drawn = [Conditions.draw(scenario, faults, random.Random(seed)) for seed in range(50)]
         assert {(one.armed, one.solicited) for one in drawn} == ways
+
+
+def test_a_world_that_goes_on_for_ever_is_told_after_so_many_events_and_more_under_faults_of_ones_own():
+    for patience, most in ((1, 10), (3, 30)):
+        world, count = World("never", Faults(), Trace()), []
+        world.patience = patience
+
+        def again(here, count=count):
+            count.append(1)
+            here.at(here.now + 1, again, here)
+
+        again(world)
+        world.run(10, 10**9)
+        assert [each.rule for each in world.report.violations] == ["worlds come to rest"]
+        assert len(count) == most + 1
+        world.close()

@@ -25,6 +25,8 @@ from softhca.simulation.trace import Trace
 from softhca.simulation.world import START_NS, Tap, World
 
 MAX_EVENTS = 50_000
+PATIENCE = 20
+"""Under faults that somebody has asked for a world may have so many times as many events."""
 LIMIT_NS = 5_000_000_000
 MTUS = (1, 2, 3, 3, 4, 5)
 """ibv_mtu"""
@@ -97,6 +99,7 @@ def run_world(
             raise FaultsError(f"crash: {name} has the adapters 1…{scenario.adapters}, not {crash.adapter}")
     trace = trace or Trace()
     world = World(f"{name}/{seed}", suffered, trace, tap, scenario.link, script)
+    world.patience = PATIENCE if faults else 1
     try:
         _live(world, scenario, seed)
     finally:

@@ -37,6 +37,7 @@ cdef class World(Timeline):
     cdef dict _links
     cdef Arrival _arrival
     cdef public object window_bytes
+    cdef public object patience
     cdef public object uniform
     cdef bint _holds
     cdef object _forger

@@ -106,6 +106,7 @@ class World(Timeline):
         self._links: dict[tuple[int, int], Impairment] = {}
         self._arrival = Arrival()
         self.window_bytes = 0
+        self.patience = 1
         self.uniform: UniformBursts | None = None
         self._bursts = 0
         # In such a world adapters say first what they cannot do with what has arrived.
@@ -173,8 +174,9 @@ class World(Timeline):
     # time
 
     def run(self, events: int, limit_ns: int) -> None:
-        """Until nothing is planned any more; a violation when that takes too many events or too long."""
-        if not self.play(events, limit_ns, self.report.advance):
+        """Until nothing is planned any more; a violation when that takes too long, or ``patience`` times too
+        many events."""
+        if not self.play(events * self.patience, limit_ns, self.report.advance):
             self.report.fail("worlds come to rest", f"still busy at {self.now} ns")
 
     # packets

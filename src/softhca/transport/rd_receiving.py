@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.queues.layout import WC_REM_ABORT_ERR, WC_WR_FLUSH_ERR
+from softhca.queues.layout import WC_RECV, WC_REM_ABORT_ERR, WC_WR_FLUSH_ERR
 from softhca.transport.ee_context import EndToEndContext
 from softhca.transport.engines import ReceiveEngine
 from softhca.transport.execution import NOTHING, OPERATIONAL
@@ -51,6 +51,7 @@ _OPERATIONAL = cython.declare(cython.int, OPERATIONAL)
 _ERR = cython.declare(cython.int, ERR)
 _RD = cython.declare(cython.int, RD)
 _ABORTED = cython.declare(cython.int, WC_REM_ABORT_ERR)
+_RECV = cython.declare(cython.uint, WC_RECV)
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _INVALID_RD = cython.declare(cython.uint, INVALID_RD_REQUEST)
 _INVALID_REQUEST = cython.declare(cython.uint, INVALID_REQUEST)
@@ -140,7 +141,7 @@ class EeSink(MessageSink):
         if queue is None or not queue.acquired:
             return
         if flushed:
-            queue.complete(_FLUSHED, 0, 0, 0, 0, 0, False, 0)
+            queue.complete(_FLUSHED, _RECV, 0, 0, 0, 0, False, 0)
         else:
             queue.acquired = False
             queue.ring.release(1)
@@ -153,7 +154,7 @@ class EeSink(MessageSink):
         for queue in queues.values():
             receiver_of(queue.qp).sinks.discard(self)
             if queue.acquired:
-                queue.complete(_ABORTED, 0, 0, 0, 0, 0, False, now)
+                queue.complete(_ABORTED, _RECV, 0, 0, 0, 0, False, now)
 
     def reset(self) -> None:
         self.flush(0)
