@@ -346,6 +346,9 @@ def connections(wrong: Wrong) -> None:
     number = session.call(control.CM_CONNECT, **path, **pair)["id"]
     wrong.command(end, control.CM_REPLY, cm=cm, id=number, qp_type=control.QPT_RD, qp_num=3)
     wrong.command(end, control.CM_CONNECT, **path, qp_type=control.QPT_RD)
+    wrong.command(end, control.CM_CONNECT, **path, **pair, sgid_index=4)
+    other_version = {**path, "dgid": bytes.fromhex("20010db8") + bytes(11) + b"\1"}
+    wrong.command(end, control.CM_CONNECT, **other_version, **pair, sgid_index=1)
     asked = session.call(control.CM_RESOLVE, **path)["id"]
     wrong.command(end, control.CM_ANSWER, cm=cm, id=asked)
     other = End(end.node)

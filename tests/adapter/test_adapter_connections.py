@@ -23,6 +23,7 @@ from softhca.management.mad import MadHeader
 from softhca.queues.control_fields import EVENT_CM, OPEN_CM
 from softhca.testing import SENT
 from softhca.testing.network import Network
+from softhca.wire.route import V4_MAPPED_PREFIX
 
 SERVICE = 0x0106_1C46
 NOBODYS = SERVICE + 1
@@ -270,3 +271,47 @@ def test_events_for_a_ring_that_its_host_has_broken_are_not_kept():
     scene.network.elapse(100 * MS)
     assert not host.waiting
     scene.connect()  # others' channels go on
+
+
+MORE = V4_MAPPED_PREFIX + bytes((192, 0, 2, 77))
+
+
+@pytest.mark.parametrize(("index", "own"), [(0, 0), (1, 1), (2, 0), (3, 1)])
+def test_a_request_begins_at_the_entry_that_is_named(index, own):
+    """The peer is told of it, and answers there."""
+    network = Network(link="ipv4")
+    asking = network.add(gids=(V4_MAPPED_PREFIX + bytes((192, 0, 2, 1)), MORE))
+    network.add()
+    here, there = (node.open().open_connections(1) for node in network.nodes.values())
+    there.listen(SERVICE)
+    gid = network.nodes[2].gid
+    here.connect(SERVICE, CmPath(gid=gid, sgid_index=index), queue_pair())
+    here.resolve(SERVICE, CmPath(gid=gid, sgid_index=index))
+    found = []
+    while len(found) < 2:
+        event = there.receive(0)
+        if event is None:
+            network.elapse(100_000_000)
+        else:
+            found.append(event.path.gid)
+    assert found == [asking.adapter.port.gid_table[own]] * 2
+
+
+@pytest.mark.parametrize("index", [4, 15, 255])
+def test_a_request_begins_at_no_entry_that_is_not_there(index):
+    scene = Scene()
+    for ask in (
+        lambda: scene.channels[0].connect(SERVICE, scene.path(sgid_index=index), queue_pair()),
+        lambda: scene.channels[0].resolve(SERVICE, scene.path(sgid_index=index)),
+    ):
+        with pytest.raises(DriverError, match=f"sgid_index = {index}: the table has 4 GIDs") as refused:
+            ask()
+        assert refused.value.errno == errno.EINVAL
+    assert scene.connections() == [0, 1]
+
+
+def test_a_request_begins_at_an_entry_of_its_destinations_version_of_ip():
+    scene = Scene()
+    path = CmPath(gid=bytes.fromhex("20010db8") + bytes(11) + b"\2", sgid_index=1)
+    with pytest.raises(DriverError, match="another version of IP"):
+        scene.channels[0].connect(SERVICE, path, queue_pair())

@@ -17,6 +17,7 @@ from softhca.management.constants import GENERAL_QKEY, GENERAL_QPN, LID_PERMISSI
 from softhca.management.mad import Address
 from softhca.queues.control_fields import CM_WAY, QPT_RD
 from softhca.queues.layout import CM_ENTRY_BYTES, MAX_CM_ENTRIES
+from softhca.wire.route import V4_MAPPED_PREFIX
 
 if TYPE_CHECKING:
     from softhca.adapter.engine import Adapter
@@ -338,7 +339,9 @@ def _queue_pair(fields: Fields) -> Fields:
 
 
 def _peer(connections: PortConnections, fields: Fields) -> Address:
-    """The peer's queue pair 1, as a datagram there is addressed; EINVAL for what cannot be."""
+    """The peer's queue pair 1, as a datagram there is addressed, from the entry of the own GID table that is
+    named; EINVAL for what cannot be.
+    """
     gid = fields["dgid"]
     asked = {
         "qpn": GENERAL_QPN,
@@ -352,4 +355,13 @@ def _peer(connections: PortConnections, fields: Fields) -> Address:
         "traffic_class": fields["traffic_class"],
     }
     peer = destination_of(connections.management, asked)
-    return replace(peer, own_gid=connections.management.own_gid(peer))
+    index = fields["sgid_index"]
+    if not index:
+        return replace(peer, own_gid=connections.management.own_gid(peer))
+    table = connections.port.gid_table
+    if index >= len(table):
+        raise OSError(errno.EINVAL, f"sgid_index = {index}: the table has {len(table)} GIDs")
+    own = table[index]
+    if not connections.port.native and own.startswith(V4_MAPPED_PREFIX) != gid.startswith(V4_MAPPED_PREFIX):
+        raise OSError(errno.EINVAL, f"sgid_index = {index}: it is of another version of IP than dgid")
+    return replace(peer, own_gid=own)

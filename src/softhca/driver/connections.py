@@ -67,7 +67,8 @@ class CmPath:
     """The way to a peer: its GID (on native links its LID too), and how long the CM and the transport wait.
 
     ``cm_response_timeout`` and ``ack_timeout`` are exponents: 4.096 µs × 2^n.  A message is sent again
-    ``max_cm_retries`` times (0 … 15).
+    ``max_cm_retries`` times (0 … 15).  ``sgid_index``: the entry of the own GID table that it begins at; 0 is
+    the first one of the peer's version of IP.
     """
 
     gid: bytes
@@ -81,6 +82,7 @@ class CmPath:
     ack_timeout: int = 19
     cm_response_timeout: int = 20
     max_cm_retries: int = 15
+    sgid_index: int = 0
 
 
 @dataclass(frozen=True)

@@ -302,6 +302,7 @@ CM_QUEUE_PAIR: Fields = (
 CM_PATH: Fields = (
     ("dgid", "gid"), *_all("u32", "flow_label"), *_all("u16", "dlid pkey_index"),
     *_all("u8", "sl traffic_class hop_limit path_mtu ack_timeout cm_response_timeout max_cm_retries"),
+    *_all("u8", "sgid_index"),
 )
 
 # A way to a peer from the port with a GID, or on native links a LID, of its own.

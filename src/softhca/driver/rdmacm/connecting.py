@@ -95,6 +95,7 @@ class Connection:
                 pkey_index=owner.route.pkey_index,
                 path_mtu=min(place.mtu, owner.route.mtu),
                 ack_timeout=ACK_TIMEOUT if owner.ack_timeout is None else owner.ack_timeout,
+                sgid_index=place.gid_index,
             )
             self._port = port_of(place.device, place.port)
             service = service_id(owner.space, owner.destination.port)

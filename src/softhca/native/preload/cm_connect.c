@@ -83,6 +83,7 @@ static int send_request(struct identifier *id, struct port *port, const void *da
         .cm = port->cm, .service_id = service_id(id->space, id->destination.port),
         .dlid = id->route.dlid, .sl = id->route.sl, .pkey_index = id->route.pkey_index,
         .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
+        .sgid_index = (uint8_t)id->place->index,
         .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
         .max_cm_retries = MAX_CM_RETRIES, .qp_num = id->own.qp_num, .starting_psn = id->own.psn,
         .qp_type = id->qp_type,
@@ -104,6 +105,7 @@ static int send_resolution(struct identifier *id, struct port *port, const void 
         .cm = port->cm, .service_id = service_id(id->space, id->destination.port),
         .dlid = id->route.dlid, .sl = id->route.sl, .pkey_index = id->route.pkey_index,
         .traffic_class = id->path.traffic_class, .hop_limit = HOP_LIMIT, .path_mtu = id->path.mtu,
+        .sgid_index = (uint8_t)id->place->index,
         .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,
         .max_cm_retries = MAX_CM_RETRIES, .private_data = data, .private_data_bytes = bytes};
     struct softhca_cm_resolve_reply reply;
