@@ -161,8 +161,8 @@ def test_an_ipv4_mapped_destination_is_framed_as_ipv4_and_another_as_ipv6():
 def test_the_source_port_is_the_links_choice_by_flow_label_or_entropy():
     asked = []
 
-    def choose(entropy, destination):
-        asked.append((entropy, destination))
+    def choose(entropy, destination, source):
+        asked.append((entropy, destination, source))
         return 0xC123
 
     chooses = port_of(GID)
@@ -170,7 +170,7 @@ def test_the_source_port_is_the_links_choice_by_flow_label_or_entropy():
     assert paths.route_of(VECTOR, chooses, 5).source_port == 0xC123
     paths.route_of({**VECTOR, "flow_label": 99}, chooses, 5)
     # who gives a flow label wants a flow of its own; others may share one with all that go the same way
-    assert asked == [(5, VECTOR["dgid"]), (99, None)]
+    assert asked == [(5, VECTOR["dgid"], GID), (99, None, GID)]
 
 
 @pytest.mark.parametrize(("asked", "used"), [(0, 64), (1, 64), (2, 2), (9, 9), (255, 255)])

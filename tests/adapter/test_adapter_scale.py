@@ -138,7 +138,7 @@ def test_an_idle_queue_pair_takes_four_kibibytes_beyond_its_rings():
     crowd = Crowd(FEW, busy=False)
     for end in (crowd.left, crowd.right):
         # a link has few source ports, and routes along the same one are shared
-        end.node.adapter.port.source_port_for = lambda entropy, destination: 0xC000
+        end.node.adapter.port.source_port_for = lambda *_: 0xC000
     gc.collect()
     tracemalloc.start()
     try:

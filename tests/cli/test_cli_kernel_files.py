@@ -55,6 +55,16 @@ def test_it_has_every_port_and_of_a_served_device_the_name(folder):
     assert list((folder / "three").iterdir()) == []
 
 
+def test_each_address_of_a_port_is_an_entry(tmp_path):
+    write_devices(tmp_path, "many=udp:127.0.0.9?addresses=127.0.0.10+2001:db8::7&gids=2", True)
+    port = tmp_path / "class" / "infiniband" / "many" / "ports" / "1"
+    found = [text(port / "gids" / str(index)) for index in range(4)]
+    assert [each[-9:] for each in found] == ["7f00:0009", "7f00:000a", "0000:0007", "0000:0000"]
+    for kind in ("types", "ndevs"):
+        assert sorted(each.name for each in (port / "gid_attrs" / kind).iterdir())[:2] == ["0", "1"]
+    assert text(port / "gid_attrs" / "types" / "2") == "RoCE v2"
+
+
 def test_the_tables_are_as_long_as_the_adapter_says(folder):
     program = (
         "from softhca.verbs.device import Context\n"

@@ -75,7 +75,9 @@ class EthernetLink(Link):
         """What was sent, received and dropped."""
         return dict(self._figures)
 
-    def source_port_for(self, entropy: int, destination: bytes | None = None) -> int:
+    def source_port_for(
+        self, entropy: int, destination: bytes | None = None, source: bytes | None = None
+    ) -> int:
         """The UDP source port of a flow."""
         return FIRST_SOURCE_PORT + entropy % PORTS
 

@@ -13,9 +13,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "adapter/paths.py", "route_of",
         "return _route(vector, port, 0 if port.native else "
-        "_source_port(vector, entropy, port.source_port_for)) → "
+        "_source_port(vector, entropy, port)) → "
         "return _route(vector, port, 1 if port.native else "
-        "_source_port(vector, entropy, port.source_port_for))",
+        "_source_port(vector, entropy, port))",
     ): "a native route has no UDP port",
     (
         "adapter/port_info.py", "set_port_info", "return → pass",

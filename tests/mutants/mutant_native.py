@@ -22,6 +22,8 @@ PRELOAD = "native/test_native_preload.py"
 COMMANDED = "runtime/test_runtime_fabric_control.py"
 
 NATIVE: tuple[tuple[Mutant, str], ...] = (
+    (m("native-request-from-the-first-address", "native/preload/cm_connect.c", "        .sgid_index = (uint8_t)id->place->index,\n        .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,\n        .max_cm_retries = MAX_CM_RETRIES, .qp_num", "        .ack_timeout = id->path.ack_timeout, .cm_response_timeout = CM_RESPONSE_TIMEOUT,\n        .max_cm_retries = MAX_CM_RETRIES, .qp_num",
+       "a program in C that is bound to the second address asks from the first"), "native/test_native_several_addresses.py"),
     (m("native-file-forgotten-without-a-look", FILES, "if (!file || file_of(descriptor) || !atomic", "if (!file || !atomic",
        "a file that another thread opens under a number is forgotten with the former one"), PRELOAD),
     (m("native-file-forgotten-under-its-own-lock", FILES, "if (!file && !has_lock) {", "if (!file) {",

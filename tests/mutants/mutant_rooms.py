@@ -8,6 +8,8 @@ from __future__ import annotations
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
+SEVERAL = "links/several_addresses.py"
+OF_SEVERAL = "links/test_links_several_addresses.py"
 RMPP = "management/rmpp.py"
 CM = "management/cm/manager.py"
 BOX = "mailbox/box.py"
@@ -98,6 +100,32 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "messages are on service level 0 whatever was asked for"), ON_BOXES),
     (m("mailbox-reader-waits-for-good", "mailbox/remote_reader.py", "self._wanted = verdict == TAKEN or landed", "self._wanted = verdict == TAKEN",
        "a reader that has found nothing looks no more"), ON_BOXES),
+    (m("links-several-all-leave-from-the-first", SEVERAL, "        link = self._by_gid.get(burst.route.source)\n", "        link = self.links[0]\n",
+       "packets of a port's second address leave from its first one"), OF_SEVERAL),
+    (m("links-several-first-starves-the-others", SEVERAL, "self._turn = (self._turn + step + 1) % len(links)", "self._turn = 0",
+       "what comes to a port's second address waits while something comes to the first"), OF_SEVERAL),
+    (m("links-several-own-copies", SEVERAL, "is_multicast(arrival.destination) and arrival.source in self._by_gid", "False",
+       "a port receives what its second address has sent to a group"), OF_SEVERAL),
+    (m("links-several-port-of-the-first", SEVERAL, "link = None if source is None else self._by_gid.get(source)", "link = None",
+       "a path from the second address has a UDP port that the first one's sockets have"), OF_SEVERAL),
+    (m("links-several-abandons-nothing", SEVERAL, "self._blocked = link if result == AGAIN else None", "self._blocked = None",
+       "a burst that was given up goes on where it was when its buffer is filled anew"), OF_SEVERAL),
+    (m("links-several-deadline-of-the-first", SEVERAL, "min(int(each.next_deadline()) for each in self.links)", "int(self.links[0].next_deadline())",
+       "what the second address holds back is late"), OF_SEVERAL),
+    (m("links-interface-s-link-local-addresses", "links/interfaces.py", "if each.version == 4 or not each.is_link_local", "if True",
+       "all addresses of an interface are to be had, and a link-local one cannot be bound"), "runtime/test_runtime_specification.py"),
+    (m("paths-port-of-any-address", "adapter/paths.py", "return port.source_port_for(entropy, bytes(vector[\"dgid\"]), source)", "return port.source_port_for(entropy, bytes(vector[\"dgid\"]), None)",
+       "the UDP port of a path is chosen at another address than it begins at"), "adapter/test_adapter_config.py"),
+    (m("cm-begins-beyond-the-table", "adapter/connection_commands.py", "    if index >= len(table):\n", "    if index > len(table):\n",
+       "a request from an index that is not there ends the adapter"), "adapter/test_adapter_connections.py"),
+    (m("cm-begins-at-the-first-address", "adapter/connection_commands.py", "    return replace(peer, own_gid=own)\n", "    return replace(peer, own_gid=connections.management.own_gid(peer))\n",
+       "the peer of a connection from the second address answers the first"), "adapter/test_adapter_connections.py"),
+    (m("cm-begins-at-another-version-of-ip", "adapter/connection_commands.py", "own.startswith(V4_MAPPED_PREFIX) != gid.startswith(V4_MAPPED_PREFIX)", "False",
+       "a request from an IPv4 address to an IPv6 one"), "adapter/test_adapter_connections.py"),
+    (m("rdmacm-forgets-where-it-is-bound", "driver/rdmacm/connecting.py", "                sgid_index=place.gid_index,\n", "",
+       "an identifier that is bound to the second address asks from the first"), "verbs/test_verbs_several_addresses.py"),
+    (m("sysfs-first-address-alone", "cli/kernel_files.py", "_hex(gids[index % len(gids)] if", "_hex(gids[0] if",
+       "the files show the first of a port's addresses alone"), "cli/test_cli_kernel_files.py"),
     (m("links-packets-behind-frames-are-frames", "links/roce_udp.py", "            arrival.destination = self.gid\n            arrival.frames = False\n", "            arrival.destination = self.gid\n",
        "behind an Ethernet frame packets are taken for frames"), "links/test_links_frames.py"),
     (m("links-without-groups-stay-open", "links/roce_udp.py", "        except OSError:\n            self._receiver.close()\n            raise\n        self._has_groups", "        except OSError:\n            raise\n        self._has_groups",

@@ -1,5 +1,6 @@
 """``SOFTHCA_DEVICES``: what each spelling means, and which word an error names."""
 
+import ipaddress
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +9,15 @@ from hypothesis import strategies as st
 
 from softhca.adapter import config
 from softhca.adapter.config import GID_ENTRIES
+from softhca.links import interfaces, netlink
 from softhca.runtime.assembly import _congestion, _gid_entries
 from softhca.runtime.specification import (
+    ALL_ADDRESSES,
     DEFAULT,
     MAX_DEVICES,
     DeviceSpecification,
     DeviceSpecificationError,
+    further_addresses,
     parse,
     parse_one,
     resolve,
@@ -73,6 +77,18 @@ REFUSED = [
     ("a=udp:127.0.0.2?buffer=131071", "'131071'"),
     ("a=udp:127.0.0.2?buffer=9999999999999", "'9999999999999'"),
     ("a=udp:127.0.0.2?mtu=256&buffer=-1", "'-1'"),
+    ("a=udp:127.0.0.2?addresses=", "''"),
+    ("a=udp:127.0.0.2?addresses=eth0", "'eth0'"),
+    ("a=udp:127.0.0.2?addresses=[::1]", "'[::1]'"),
+    ("a=udp:127.0.0.2?addresses=::1+all", "'all'"),
+    ("a=udp:127.0.0.2?addresses=224.0.0.1", "'224.0.0.1'"),
+    ("a=udp:127.0.0.2?addresses=::ffff:127.0.0.3", "write the IPv4 address itself"),
+    ("a=udp:127.0.0.2?addresses=127.0.0.3+127.0.0.3", "different ones"),
+    ("a=udp:127.0.0.2?addresses=" + "+".join(f"127.0.0.{n}" for n in range(3, 19)), "1…15"),
+    ("a=udp:127.0.0.2?addresses=127.0.0.2", "'127.0.0.2' is given to two"),
+    ("a=udp:127.0.0.2?addresses=127.0.0.3,b=udp:127.0.0.3", "'127.0.0.3' is given to two"),
+    ("a=udp:127.0.0.2+udp:127.0.0.3?addresses=127.0.0.4", "several ports"),
+    ("a=fabric:sim?addresses=127.0.0.4", "'addresses'"),
     ("a=udp:127.0.0.2?gids=0", "'0'"),
     ("a=udp:127.0.0.2?gids=17", "'17'"),
     ("a=udp:127.0.0.2?gids=", "''"),
@@ -325,3 +341,30 @@ def test_a_device_has_so_many_ports_each_at_a_place_of_its_own():
         parse_one(word(config.MAX_PORTS + 1))
     with pytest.raises(DeviceSpecificationError, match="of one host"):
         parse_one("a=fabric:F/h3[1]+fabric:F/h3[2]+fabric:F/h3[1]")
+
+
+@pytest.mark.parametrize(("value", "addresses"), [
+    ("127.0.0.3", ("127.0.0.3",)),
+    ("127.0.0.3+2001:db8:0::1", ("127.0.0.3", "2001:db8::1")),
+    ("+".join(f"127.0.0.{n}" for n in range(3, 18)), tuple(f"127.0.0.{n}" for n in range(3, 18))),
+    ("all", ALL_ADDRESSES),
+])
+def test_a_port_may_have_further_addresses(value, addresses):
+    device = parse_one(f"a=udp:127.0.0.2?addresses={value}")
+    assert device.addresses == addresses
+    assert parse_one(str(device)) == device
+
+
+def test_all_addresses_are_those_of_the_interface_that_packets_can_come_to(monkeypatch):
+    device = parse_one("a=udp:192.0.2.1?addresses=all")
+    entries = [netlink.InterfaceAddress(index, ipaddress.ip_address(text).packed, 24) for index, text in (
+        (7, "192.0.2.1"), (8, "192.0.2.2"), (7, "192.0.2.3"), (7, "fe80::1"), (7, "2001:db8::1"),
+        *((7, f"198.51.100.{n}") for n in range(20)))]
+    monkeypatch.setattr(netlink, "addresses", lambda: entries)
+    monkeypatch.setattr(interfaces, "interface_of_address", lambda text: "eth7")
+    monkeypatch.setattr(interfaces, "index_of_interface", lambda name: 7)
+    found = further_addresses(device, "192.0.2.1")
+    assert found[:4] == ["192.0.2.3", "2001:db8::1", "198.51.100.0", "198.51.100.1"]
+    assert len(found) == 15, "with the first one a table of 16"
+    named = parse_one("a=udp:eth7?addresses=192.0.2.1+192.0.2.9")
+    assert further_addresses(named, "192.0.2.1") == ["192.0.2.9"]

@@ -209,7 +209,7 @@ class ManagementFlow(Flow):
             slid = port.source_lid(to.path_bits) if port.lid else LID_PERMISSIVE
             key = (source, to.gid, to.traffic_class, slid, to.lid, to.sl)
         else:
-            key = (source, to.gid, to.traffic_class, port.source_port_for(ENTROPY, None))
+            key = (source, to.gid, to.traffic_class, port.source_port_for(ENTROPY, None, source))
         route = self._routes.get(key)
         if route is None:
             route = self._native_route(source, to, slid) if port.native else self._roce_route(source, to)
@@ -242,7 +242,7 @@ class ManagementFlow(Flow):
             ROCE_V4 if gid.startswith(V4_MAPPED_PREFIX) else ROCE_V6,
             source,
             gid,
-            self.port.source_port_for(ENTROPY, None),
+            self.port.source_port_for(ENTROPY, None, source),
             traffic_class=to.traffic_class,
             hop_limit=HOP_LIMIT,
             port_number=self.port.number,

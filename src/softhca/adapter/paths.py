@@ -19,12 +19,14 @@ DEFAULT_HOP_LIMIT = 64
 LOCAL_HOP_LIMIT = 1
 SRC_PATH_BITS_LAST = 0x7F
 
-SourcePortFor = Callable[[int, bytes | None], int]
-"""``link.source_port_for``: a flow's entropy and where it leads (None: it wants to be apart from others) →
-the UDP source port that its packets leave from."""
+SourcePortFor = Callable[[int, bytes | None, bytes | None], int]
+"""``link.source_port_for``: a flow's entropy, where it leads (None: it wants to be apart from others) and the
+own GID that it begins at → the UDP source port that its packets leave from."""
 
 
-def default_source_port(entropy: int, destination: bytes | None = None) -> int:
+def default_source_port(
+    entropy: int, destination: bytes | None = None, source: bytes | None = None
+) -> int:
     """A source port from the dynamic range, for links that leave the choice open."""
     return source_port(entropy)
 
@@ -107,7 +109,7 @@ class ConnectionPaths:
 
     def find(self, vector: Mapping[str, Any], port: Port, entropy: int) -> tuple[Mapping[str, Any], Route]:
         """The vector (an equal one) and the route of a checked address vector."""
-        udp_port = 0 if port.native else _source_port(vector, entropy, port.source_port_for)
+        udp_port = 0 if port.native else _source_port(vector, entropy, port)
         key = udp_port, *vector, *vector.values()
         path = self._known.get(key)
         if path is None:
@@ -118,10 +120,13 @@ class ConnectionPaths:
         return path
 
 
-def _source_port(vector: Mapping[str, Any], entropy: int, source_port_for: SourcePortFor) -> int:
+def _source_port(vector: Mapping[str, Any], entropy: int, port: Port) -> int:
     """The source port of a RoCE vector: a flow label that the consumer sets is entropy too (IBTA A17.9.2)."""
     label = vector.get("flow_label", 0)
-    return source_port_for(label, None) if label else source_port_for(entropy, bytes(vector["dgid"]))
+    source = port.gid_table[vector.get("sgid_index", 0)]
+    if label:
+        return port.source_port_for(label, None, source)
+    return port.source_port_for(entropy, bytes(vector["dgid"]), source)
 
 
 def _hop_limit(vector: Mapping[str, Any]) -> int:
@@ -138,7 +143,7 @@ def _hop_limit(vector: Mapping[str, Any]) -> int:
 
 def route_of(vector: Mapping[str, Any], port: Port, entropy: int) -> Route:
     """The route of a checked address vector; ``entropy`` spreads flows over UDP source ports."""
-    return _route(vector, port, 0 if port.native else _source_port(vector, entropy, port.source_port_for))
+    return _route(vector, port, 0 if port.native else _source_port(vector, entropy, port))
 
 
 def _route(vector: Mapping[str, Any], port: Port, udp_port: int, reacts: bool = False) -> Route:

@@ -80,7 +80,7 @@ class Port:
     (see ``DestinationWindow``), or None.
 
     ``scheduler`` has the flows that wait for a turn, ``paths`` the routes of connections.
-    ``source_port_for`` is the link's (entropy, and destination GID or None → UDP source port);
+    ``source_port_for`` is the link's (entropy, destination GID or None, own GID → UDP source port);
     ``management`` are the flows of queue pairs 0 (None on RoCE) and 1, ``segment`` the Ethernet segment of
     a RoCE port (`adapter.segment`).  ``link_counters``, when set, gives
     counters of the link by name, which are shown with the port's.

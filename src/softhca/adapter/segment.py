@@ -93,7 +93,7 @@ class Segment:
                 self._destinations.clear()
             framing = ROCE_V4 if gid.startswith(V4_MAPPED_PREFIX) else ROCE_V6
             port = self._port
-            route = Route(framing, port.gid_table[0], gid, port.source_port_for(0, gid),
+            route = Route(framing, port.gid_table[0], gid, port.source_port_for(0, gid, port.gid_table[0]),
                           destination_port=VXLAN_PORT, port_number=port.number)  # fmt: skip
             found = self._destinations[gid] = route, port.window_for(route.peer)
         return found

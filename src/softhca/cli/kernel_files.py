@@ -11,14 +11,20 @@ import ipaddress
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from softhca.adapter.attributes import PORT_CAP_CM, PORT_CAP_IP_BASED_GIDS, guid_of
 from softhca.adapter.config import GID_ENTRIES, AdapterConfig
 from softhca.cli import rdma_tool
 from softhca.links.interfaces import interface_of_address
-from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse, resolve
+from softhca.runtime.specification import (
+    DeviceSpecification,
+    DeviceSpecificationError,
+    further_addresses,
+    parse,
+    resolve,
+)
 from softhca.system_files import FOLDER, PLACE
 from softhca.wire.route import V4_MAPPED_PREFIX
 
@@ -70,12 +76,12 @@ def write_devices(folder: Path, devices: str, shared: bool = False) -> None:
 
 def _write_device(own: Path, device: DeviceSpecification, shared: bool) -> None:
     try:
-        addresses = [resolve(each) for each in device.places]
-        gids = [_gid(address) for address in addresses]
+        ports = [_addresses(device, resolve(each)) for each in device.places]
+        gids = [tuple(map(_gid, addresses)) for addresses in ports]
     except (DeviceSpecificationError, OSError, ValueError):
         return  # the program is told when it opens the device
-    config = AdapterConfig(gids=(gids[0],), gid_entries=device.gids or GID_ENTRIES)
-    guid = _hex(guid_of(gids[0]).to_bytes(8, "big"))
+    config = AdapterConfig(gids=gids[0], gid_entries=device.gids or GID_ENTRIES)
+    guid = _hex(guid_of(gids[0][0]).to_bytes(8, "big"))
     _write(own, {
         "node_guid": guid,
         "sys_image_guid": guid,
@@ -83,14 +89,22 @@ def _write_device(own: Path, device: DeviceSpecification, shared: bool) -> None:
         "fw_ver": config.firmware,
         "node_desc": own.name,
     })
-    for number, (address, gid) in enumerate(zip(addresses, gids, strict=True), 1):
-        netdev = _netdev(address) if shared else ""
-        _write(own, _port_files(f"ports/{number}", config, gid, netdev))
-        if netdev:
+    for number, (addresses, table) in enumerate(zip(ports, gids, strict=True), 1):
+        netdevs = [_netdev(address) if shared else "" for address in addresses]
+        _write(own, _port_files(f"ports/{number}", config, table, netdevs))
+        for netdev in filter(None, netdevs):
             (own / "device" / "net" / netdev).mkdir(parents=True, exist_ok=True)
 
 
-def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> dict[str, str]:
+def _addresses(device: DeviceSpecification, address: str) -> list[str]:
+    """All addresses of a port, its first one in front."""
+    return [address, *(further_addresses(device, address) if device.addresses else ())]
+
+
+def _port_files(
+    port: str, config: AdapterConfig, gids: Sequence[bytes], netdevs: Sequence[str]
+) -> dict[str, str]:
+    """Of a port with ``gids``, each of an address of the interface beside it (empty: it is not named)."""
     files = {
         f"{port}/rate": rate(config.active_width, config.active_speed),
         f"{port}/cap_mask": f"{PORT_CAP_CM | PORT_CAP_IP_BASED_GIDS:#010x}",
@@ -102,12 +116,13 @@ def _port_files(port: str, config: AdapterConfig, gid: bytes, netdev: str) -> di
         f"{port}/sm_lid": "0x0",
         f"{port}/sm_sl": "0",
     }
-    for index in range(config.gid_entries):
+    filled = max(config.gid_entries, len(gids))
+    for index in range(filled):
         files[f"{port}/gid_attrs/types/{index}"] = "RoCE v2"
-        if netdev:
-            files[f"{port}/gid_attrs/ndevs/{index}"] = netdev
+        if netdevs[index % len(gids)]:
+            files[f"{port}/gid_attrs/ndevs/{index}"] = netdevs[index % len(gids)]
     for index in range(config.gid_table_length):
-        files[f"{port}/gids/{index}"] = _hex(gid if index < config.gid_entries else bytes(16))
+        files[f"{port}/gids/{index}"] = _hex(gids[index % len(gids)] if index < filled else bytes(16))
     for index in range(config.pkey_table_length):
         files[f"{port}/pkeys/{index}"] = f"{config.pkeys[index] if index < len(config.pkeys) else 0:#06x}"
     return files

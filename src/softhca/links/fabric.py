@@ -89,7 +89,9 @@ class FabricLink(Link):
         """`Link.counters`."""
         return {name: getattr(self, name) for name in _COUNTERS}
 
-    def source_port_for(self, entropy: int, destination: bytes | None = None) -> int:
+    def source_port_for(
+        self, entropy: int, destination: bytes | None = None, source: bytes | None = None
+    ) -> int:
         """Native packets have no UDP port."""
         return 0
 

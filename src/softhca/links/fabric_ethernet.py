@@ -48,7 +48,9 @@ class EthernetLink(FabricLink):
         self._sources: dict[bytes, bytes] = {}
         self._groups: set[bytes] = set()
 
-    def source_port_for(self, entropy: int, destination: bytes | None = None) -> int:
+    def source_port_for(
+        self, entropy: int, destination: bytes | None = None, source: bytes | None = None
+    ) -> int:
         """The UDP source port of a flow, by which switches choose among ways."""
         return FIRST_SOURCE_PORT + entropy % SOURCE_PORTS
 

@@ -148,3 +148,14 @@ def interface_of_address(text: str) -> str:
             if len(entry.address) == 4 and entry.address[0] == 127:
                 return socket.if_indextoname(entry.interface_index)
     raise OSError(f"no interface of this machine has the address {text}")
+
+
+def addresses_beside(text: str) -> list[str]:
+    """The other addresses of the interface that bears the address ``text``, in the kernel's order, without
+    IPv6's link-local ones, which are nothing without their interface.  OSError when no interface does.
+    """
+    index = index_of_interface(interface_of_address(text))
+    own, _ = parse_address(text)
+    found = (ipaddress.ip_address(entry.address) for entry in netlink.addresses()
+             if entry.interface_index == index and entry.address != own)
+    return [str(each) for each in found if each.version == 4 or not each.is_link_local]

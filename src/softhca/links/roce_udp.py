@@ -213,7 +213,9 @@ class RoceUdpLink(Link):
         """All counters by name, since the link was opened."""
         return {name: getattr(self, name) for name in _COUNTERS}
 
-    def source_port_for(self, entropy: int, destination: bytes | None = None) -> int:
+    def source_port_for(
+        self, entropy: int, destination: bytes | None = None, source: bytes | None = None
+    ) -> int:
         """The UDP source port of a flow, stable for the link's life; opens its socket when it is the first.
 
         ``entropy`` is the flow's label (`wire.flows`), which names one of 16,384 ports.  Each takes a socket,
@@ -221,7 +223,8 @@ class RoceUdpLink(Link):
         are `sockets.most_senders` in this process.
         On this machine no network spreads flows: there all flows to one ``destination`` (a GID; None: it does
         not matter) have the same port, so that packets of many queue pairs can leave in one burst.
-        A route made with it can be sent here.  OSError when no socket can be had, EBADF when closed.
+        A route made with it can be sent here.  ``source`` (a GID) can only be this link's.
+        OSError when no socket can be had, EBADF when closed.
         """
         if self._fd < 0:
             raise OSError(errno.EBADF, "the link is closed")

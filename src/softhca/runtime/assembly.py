@@ -29,6 +29,7 @@ from softhca.adapter.resources import Kind
 from softhca.links.fabric_messages import MOST_PKEYS
 from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
+from softhca.links.several_addresses import SeveralAddresses
 from softhca.links.sockets import BUFFER_BYTES
 from softhca.links.variables import CAPTURE, FAULTS
 from softhca.links.vxlan_neighbours import vxlan_neighbours
@@ -36,7 +37,12 @@ from softhca.management.constants import CLASS_SUBN_LID, FABRIC_CLASSES
 from softhca.runtime.clock import now_ns
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import not_automatic, unsupported
-from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, resolve
+from softhca.runtime.specification import (
+    DeviceSpecification,
+    DeviceSpecificationError,
+    further_addresses,
+    resolve,
+)
 from softhca.transport.congestion import DcqcnSettings
 from softhca.transport.loopback import Loopback
 from softhca.transport.uniform import UniformBursts
@@ -71,6 +77,21 @@ def _gid_of(address: str) -> bytes:
     """The GID that an address is."""
     packed = ipaddress.ip_address(address).packed
     return packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed
+
+
+def _open_all(specification: DeviceSpecification) -> Any:
+    """The link of a port with all of its addresses, as the environment wants it.  Errors as `open_link`."""
+    first = _wrapped(open_link(specification))
+    links = [first]
+    try:
+        more = further_addresses(specification, first.address) if specification.addresses else []
+        for each in more:
+            links.append(_wrapped(open_link(specification.at(each))))
+    except BaseException:
+        for link in links:
+            link.close()
+        raise
+    return SeveralAddresses(links) if more else first
 
 
 def _open_fabric(specification: DeviceSpecification) -> FabricLink:
@@ -139,7 +160,7 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
     links: list[Any] = []
     try:
         for place in specification.places:
-            links.append(_wrapped(open_link(specification.at(place))))
+            links.append(_open_all(specification.at(place)))
         on_fabric = links[0] if specification.kind == "fabric" else None
         is_native = on_fabric is not None and on_fabric.is_native
         first, *further = [_port_config(specification, link) for link in links]
@@ -227,7 +248,12 @@ def _port_config(specification: DeviceSpecification, link: Any) -> PortConfig:
                           active_width=link.active_width, active_speed=link.active_speed)
     limit_bytes = min(link.active_mtu, specification.mtu_bytes or link.active_mtu)
     mtu = max(number for number, length in MTU_BYTES.items() if length <= limit_bytes)
-    return PortConfig(gids=(link.gid,), active_mtu=mtu)
+    return PortConfig(gids=_gids_of(link), active_mtu=mtu)
+
+
+def _gids_of(link: Any) -> tuple[bytes, ...]:
+    """The GIDs of a RoCE port: its addresses."""
+    return link.gids if isinstance(link, SeveralAddresses) else (link.gid,)
 
 
 def same_host_of(
@@ -288,6 +314,8 @@ def _add_ports(same_host: SameHost, adapter: Adapter, links: Sequence[Any]) -> l
     reasons = []
     for number, link in enumerate(links, 1):
         reason = "its packets are to be seen" if link.sees_packets else ""
+        if isinstance(link, SeveralAddresses):
+            reason = reason or "its port has several addresses"
         if not reason:
             try:
                 same_host.add_port(number, link.gid, partial(_in_flight, adapter, number))

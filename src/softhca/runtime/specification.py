@@ -23,7 +23,10 @@ Options of ``udp``; ``fabric`` has ``window``, ``profile`` and ``source_port``, 
 ``mtu``                   256, 512, 1024, 2048, 4096: an upper limit of the port's active MTU in bytes
 ``buffer``                bytes asked of the kernel for each socket buffer; what it gives without
                           privilege is 212,992
-``gids``                  1 … 16: so many entries of the ports' GID tables have their address; 4
+``addresses``             further IP addresses of the port, joined by ``+``: at most 15, IPv4 and IPv6, none
+                          in brackets; or ``all``: those of the interface of the port's address.  Of a device
+                          with one port (docs/verbs.md)
+``gids``                  1 … 16: so many entries of the ports' GID tables have their addresses, in turn; 4
 ``window``                bytes in flight to one peer, at most: more for peers with larger socket buffers
                           on paths with long round trips
 ``segmenting``            addresses, joined by ``+``, of peers behind a network card that cuts bursts itself
@@ -73,6 +76,8 @@ MOST_BUFFER_BYTES = 1 << 30
 LEAST_RATE_MBPS = 10
 MOST_RATE_MBPS = 1_000_000
 MAX_DEVICES = 64
+ALL_ADDRESSES = ("all",)
+"""All other addresses of the interface that a port is at."""
 FABRIC_OPTIONS = ("gids", "window", "profile", "congestion", "rate", "source_port")
 
 _FABRIC_HOST = re.compile(r"([A-Za-z0-9_.:-]{1,64})(/[A-Za-z0-9_.:-]{1,64}(\[[0-9]{1,3}\])?)?\Z")
@@ -90,7 +95,8 @@ class DeviceSpecification:
 
     ``place`` is an address or interface name (``udp``), a path (``unix``), a host of a fabric
     (``fabric``), or empty: the first free
-    loopback address; it is port 1's, ``further_places`` are those of ports 2 and up.
+    loopback address; it is port 1's, ``further_places`` are those of ports 2 and up.  ``addresses`` are
+    further ones of the only port, or `ALL_ADDRESSES`.
     ``mtu_bytes`` limits the ports' active MTU, ``buffer_bytes`` the sockets' buffers; 0
     leaves them to the interface and to the link.  ``gids``: entries of the GID table of a RoCE port, 0: the
     usual number.  ``window_bytes`` limits what is in flight to one peer, 0:
@@ -110,6 +116,7 @@ class DeviceSpecification:
     place: str
     mtu_bytes: int = 0
     buffer_bytes: int = 0
+    addresses: tuple[str, ...] = ()
     gids: int = 0
     window_bytes: int = 0
     segmenting: tuple[str, ...] = ()
@@ -137,7 +144,8 @@ class DeviceSpecification:
     def __str__(self) -> str:
         ports = "+".join(f"{self.kind}:{self._text_of(place)}" for place in self.places)
         options = "&".join(f"{key}={value}" for key, value in (
-            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes), ("gids", self.gids),
+            ("mtu", self.mtu_bytes), ("buffer", self.buffer_bytes),
+            ("addresses", "+".join(self.addresses)), ("gids", self.gids),
             ("window", self.window_bytes),
             ("segmenting", "+".join(self.segmenting)),
             ("check_identification", int(self.check_identification)),
@@ -174,7 +182,9 @@ def parse(text: str) -> tuple[DeviceSpecification, ...]:
         if device.name in names:
             raise DeviceSpecificationError(f"SOFTHCA_DEVICES: device name {device.name!r} is given twice")
         names.add(device.name)
-        for place in filter(None, device.places):
+        for place in filter(None, (*device.places, *device.addresses)):
+            if place in ALL_ADDRESSES:
+                continue
             if (device.kind, place) in places:
                 raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r} is given to two devices")
             places.add((device.kind, place))
@@ -215,7 +225,10 @@ def _device(word: str) -> DeviceSpecification:
         return DeviceSpecification(name, kind, first, **known, further_places=tuple(further))
     ports, _, options = rest.partition("?")
     first, *further = _ports(ports)
-    return DeviceSpecification(name, kind, first, **_options(options), further_places=tuple(further))
+    made = DeviceSpecification(name, kind, first, **_options(options), further_places=tuple(further))
+    if made.addresses and further:
+        raise DeviceSpecificationError(f"SOFTHCA_DEVICES: addresses of {name!r}: it has several ports")
+    return made
 
 
 def _named_ports(text: str, kind: str, place_of: Callable[[str], str]) -> list[str]:
@@ -314,6 +327,25 @@ def _buffer(value: str) -> int:
     return int(value)
 
 
+def _addresses(value: str) -> tuple[str, ...]:
+    """Further addresses of a port, in their canonical form."""
+    from softhca.adapter.config import GID_TABLE_LENGTH
+
+    if value in ALL_ADDRESSES:
+        return ALL_ADDRESSES
+    found = []
+    for word in value.split("+"):
+        try:
+            ipaddress.ip_address(word)
+        except ValueError:
+            raise DeviceSpecificationError(f"SOFTHCA_DEVICES: addresses {word!r} is no address") from None
+        found.append(_place(f"[{word}]" if ":" in word else word))
+    if len(found) >= GID_TABLE_LENGTH or len(set(found)) < len(found):
+        raise DeviceSpecificationError(
+            f"SOFTHCA_DEVICES: addresses {value!r} are not 1…{GID_TABLE_LENGTH - 1} different ones")
+    return tuple(found)
+
+
 def _gids(value: str) -> int:
     from softhca.adapter.config import GID_TABLE_LENGTH
 
@@ -392,6 +424,7 @@ def _profile(value: str) -> str:
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "mtu": ("mtu_bytes", _mtu),
     "buffer": ("buffer_bytes", _buffer),
+    "addresses": ("addresses", _addresses),
     "gids": ("gids", _gids),
     "window": ("window_bytes", _window),
     "segmenting": ("segmenting", _peers("segmenting")),
@@ -440,3 +473,16 @@ def resolve(place: str) -> str:
         with contextlib.suppress(OSError):
             return address_of_interface(place, family)
     raise DeviceSpecificationError(f"SOFTHCA_DEVICES: interface {place!r} has no address")
+
+
+def further_addresses(specification: DeviceSpecification, address: str) -> list[str]:
+    """The addresses of a device's port besides ``address``, as text; of an interface those that packets can
+    come to from elsewhere, in the kernel's order, as many as a GID table has room for.  OSError where no
+    interface has ``address``.
+    """
+    from softhca.adapter.config import GID_TABLE_LENGTH
+    from softhca.links.interfaces import addresses_beside
+
+    if specification.addresses != ALL_ADDRESSES:
+        return [each for each in specification.addresses if each != address]
+    return addresses_beside(address)[: GID_TABLE_LENGTH - 1]

@@ -35,7 +35,7 @@ LATE_NS = 2 * TICK_NS
 _new_engine: Callable[..., Any] = Adapter
 
 
-def _port_of_two(entropy: int, destination: bytes | None) -> int:
+def _port_of_two(entropy: int, destination: bytes | None, source: bytes | None = None) -> int:
     """A source port: half of an adapter's queue pairs go the same way, so that some share bursts."""
     return FIRST_SOURCE_PORT + entropy % 2
 
