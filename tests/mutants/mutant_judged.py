@@ -103,7 +103,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a message goes on in a queue pair that was set up anew"), "adapter/test_adapter_rd_ends.py"),
     (m("rd-receive-kept-by-the-dead", RD_RECEIVING, "            receiver_of(self.qp).sinks.add(self)\n", "",
        "a queue pair that ends leaves its receive in an EE context's hands"), "adapter/test_adapter_rd_ends.py"),
-    (m("rd-aborted-without-completion", RD_RECEIVING, "                queue.complete(_ABORTED, 0, 0, 0, 0, 0, False, now)\n", "                queue.acquired = False\n",
+    (m("rd-aborted-without-completion", RD_RECEIVING, "                queue.complete(_ABORTED, _RECV, 0, 0, 0, 0, False, now)\n", "                queue.acquired = False\n",
        "the receive of a message whose EE context has ended never completes"), "adapter/test_adapter_rd_ends.py"),
     (m("rd-refused-once", RD_RECEIVING, "            if gap <= 0:\n                self.answers.refuse(view.psn, self.answers.refused)\n", "            pass\n",
        "a refusal that is lost is not said again"), "adapter/test_adapter_rd_ends.py"),
