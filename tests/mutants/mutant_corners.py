@@ -79,6 +79,8 @@ WINDOW = "transport/window.py"
 LOOKUPS = "fabric/manager/lookups.py"
 CONFIGURATION = "fabric/manager/configuration.py"
 ON_FABRIC_MANAGER_WRITES = "fabric/test_fabric_manager_writes.py"
+IN_PROGRESS = "sockets/in_progress.py"
+ON_SOCKETS_IN_PROGRESS_RULES = "sockets/test_sockets_in_progress_rules.py"
 
 CORNERS: tuple[tuple[Mutant, str], ...] = (
     (m("partition-small-x-alone", PARTITION_FILE, "text[:2].lower() == \"0x\"", "text[:2] == \"0x\"",
@@ -583,5 +585,35 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "ports from 16 on are in no group"), ON_FABRIC_MANAGER_WRITES),
     (m("writes-groups-that-are-over-stay", CONFIGURATION, "{modifier: bytearray(64) for modifier in before.get(guid, ())}", "{}",
        "packets go on to members that have left"), ON_FABRIC_MANAGER_WRITES),
+    (m("in-progress-lost-place-goes-on", IN_PROGRESS, "            self._over = True\n            if asked:", "            if asked:",
+       "a connection whose place another thread has goes on beside it"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-keeps-a-place-it-has-not", IN_PROGRESS, "            if one._upgrade is self:\n                one._upgrade = None\n            raise", "            raise",
+       "a socket without a descriptor left is being connected for ever"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-steps-on", IN_PROGRESS, "        if self._over:\n            return\n        try:\n            step()", "        try:\n            step()",
+       "a connection that nobody wants any more is made all the same"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-waits-for-a-mute-peer", IN_PROGRESS, "                    CONNECTING.after(self._settings.connect_s, late)\n                    return", "                    return",
+       "a peer that does not answer holds a connection up for ever"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-unasked-stays-open", IN_PROGRESS, "                pass\n            self._end_asking()\n        self._connect()", "                pass\n        self._connect()",
+       "each address that cannot be asked leaves an identifier"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-late-word-of-another", IN_PROGRESS, "if asking is not self._asking or asking.opening:\n            return\n        stream", "if asking.opening:\n            return\n        stream",
+       "the answer of one that was given up is taken for the next one's"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-waits-for-an-acknowledgement", IN_PROGRESS, "        CONNECTING.after(self._settings.connect_s, late_opened)\n", "",
+       "a peer that acknowledges nothing holds a connection up for ever"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-answer-is-watched", IN_PROGRESS, "        CONNECTING.forget(self.tcp.fileno())\n        self._connected(self", "        self._connected(self",
+       "the hub watches a TCP connection twice"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-unwanted-stays", IN_PROGRESS, "            made.leave(abruptly=True)", "            pass",
+       "a connection that nobody wants any more stays open"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-failed-keeps-its-stream", IN_PROGRESS, "            stream.destroy()\n        self._leave_to_kernel(code)", "            pass\n        self._leave_to_kernel(code)",
+       "each connection that fails keeps its memory"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-refusal-is-forgotten", IN_PROGRESS, "            connecting.remember_refusal(self._address)", "            pass",
+       "a host that has refused is asked for RDMA each time"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-poller-sleeps-on", IN_PROGRESS, "        self._readiness.set(False, True)\n", "",
+       "who polls a connection that is TCP's now sleeps on"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-wakes-twice", IN_PROGRESS, "        if self._woken:\n            return\n        self._woken = True", "        self._woken = True",
+       "a descriptor is closed twice, the second time another one's"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-waiter-sleeps-on", IN_PROGRESS, "            self._over = True\n            self._changed.notify_all()\n        CONNECTING", "            self._over = True\n        CONNECTING",
+       "who waits for a connection that another thread closes sleeps on"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("in-progress-question-stays", IN_PROGRESS, "        if self._question is not None:\n            self._question.call_off()\n", "",
+       "who gives up leaves its question to this host open"), ON_SOCKETS_IN_PROGRESS_RULES),
 )  # fmt: skip
 """Each with the tests that judge it."""
