@@ -44,11 +44,13 @@ from softhca.simulation.failover import (
 from softhca.simulation.node import Node
 from softhca.simulation.scenarios import Scenario
 from softhca.simulation.world import World
-from softhca.transport.migration import ARMED
+from softhca.transport.migration import ARMED, MIGRATED, REARMED
 
 LOOK_NS = 2 * FAILURE_NS
 """How often it is looked whether all connections have got so far."""
 MOST_LOOKS = 500
+TELL_LOOKS = 20
+"""After so many looks who is not armed says again that it would be."""
 MOST_REFUSED = 20
 PROPOSED = "a path that is proposed is answered, and loaded on both sides"
 PARTED = "a connection ends on both sides, along the path that is left"
@@ -156,9 +158,14 @@ class ProposingEnd(MigratingEnd):
         node.world.at(node.world.now + TIME_OUT_NS, again)
 
     @property
+    def state(self) -> int:
+        """That of migration; MIGRATED where nothing is established."""
+        return int(self.qp.query()["path_mig_state"]) if self.established else MIGRATED
+
+    @property
     def armed(self) -> bool:
         """Whether it has another path."""
-        return bool(self.established and self.qp.query()["path_mig_state"] == ARMED)
+        return self.state == ARMED
 
 
 class ProposingProgram(Program):
@@ -231,11 +238,21 @@ class ProposalSetting(FailoverSetting):
             if ready():
                 then()
             elif looks < MOST_LOOKS:
+                if looks % TELL_LOOKS == TELL_LOOKS - 1:
+                    self._tell_again()
                 self._when(ready, then, rule, looks + 1)
             else:
                 self.ends[0].fail(rule, "the world stands still")
 
         self.world.at(self.world.now + LOOK_NS, look)
+
+    def _tell_again(self) -> None:
+        """The packet by which a queue pair says that it may migrate (17.2.8.1.2) is not acknowledged: where
+        it was lost, and no message is on its way, a side would wait for ever."""
+        waiting = {end.index for end in self.ends if not end.over and end.state == REARMED}
+        for end in [each for each in self.ends if each.index in waiting and each.state != MIGRATED]:
+            end.qp.modify({"path_mig_state": REARMED})
+            end.program.node.turn()
 
     def _phase(self, number: int) -> None:
         """Messages before and after the failure of a port; the next phase follows."""
