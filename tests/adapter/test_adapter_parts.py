@@ -199,6 +199,16 @@ def test_a_rule_opens_the_segment_of_its_port_and_one_that_is_refused_leaves_not
     assert adapter.resources.count(Kind.FLOW) == MOST_MASKS == len(adapter.port.segment.steering)
 
 
+def test_a_rule_ends_at_the_port_that_it_is_of():
+    with Network() as world:
+        end = End(world.add(1, ports=2))
+        ports = end.node.adapter.ports
+        flow = end.device.create_flow(end.qp(RAW).number, 2, control.FLOW_ALL_DEFAULT, 0)
+        assert [len(port.segment.steering) for port in ports] == [0, 1]
+        end.device.destroy_flow(flow)
+        assert [len(port.segment.steering) for port in ports] == [0, 0]
+
+
 # regions, windows and device memory
 
 

@@ -294,4 +294,6 @@ ADAPTER: tuple[tuple[Mutant, str], ...] = (
        "a key that has changed since counts as in use"), KEYS),
     (m("adapter-rkey-dead", "adapter/remote_keys.py", " or not region.valid:", ":",
        "a key that is dead counts as in use"), KEYS),
+    (m("adapter-rule-of-port-1", "adapter/steering_commands.py", "queue_pair, port.number, fields", "queue_pair, 1, fields",
+       "all rules are of the first port"), PARTS),
 )

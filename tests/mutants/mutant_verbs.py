@@ -216,4 +216,6 @@ VERBS: tuple[tuple[Mutant, str], ...] = (
        "a number that is too small is told as none"), PARTS),
     (m("verbs-structure-none", "verbs/structures.py", "if value is not None or not self._optional:", "if value is not None:",
        "a part that must be there can be none"), PARTS),
+    (m("verbs-structure-read-only", "verbs/structures.py", "        if not self._writable:\n            kind = type(instance).__name__\n            raise AttributeError(f\"attribute {self._name!r} of {kind!r} objects is not writable\")\n", "",
+       "a number that is another object's can be changed"), PARTS),
 )  # fmt: skip

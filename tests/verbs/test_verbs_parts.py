@@ -24,6 +24,7 @@ from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from softhca.verbs.rdd import RDDomain
 from softhca.verbs.spec import EthSpec, Ipv4ExtSpec, Ipv6Spec, TcpUdpSpec
+from softhca.verbs.srq import SrqAttr, SrqInitAttr
 from softhca.verbs.structures import INT32, UINT8
 from softhca.verbs.wc import WC
 from softhca.verbs.wq import WQ, RwqIndTable, RwqIndTableInitAttr, WQAttr, WQInitAttr
@@ -469,6 +470,10 @@ def test_parts_that_must_be_there_cannot_be_none_and_nothing_is_deleted():
     assert attr.qp_type == e.IBV_QPT_UD
     with pytest.raises(AttributeError):
         del attr.nothing
+    wanted = SrqInitAttr(SrqAttr(max_wr=3))
+    with pytest.raises(AttributeError, match="not writable"):
+        wanted.max_wr = 5
+    assert wanted.max_wr == 3
 
 
 def test_a_device_tells_both_of_its_identifiers():
