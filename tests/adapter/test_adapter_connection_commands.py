@@ -20,7 +20,7 @@ END = {
 PATH = {
     "dgid": PEER, "dlid": 9, "sl": 6, "traffic_class": 7, "hop_limit": 8, "flow_label": 10,
     "pkey_index": 1, "path_mtu": 3, "ack_timeout": 11, "retry_cnt": 2, "cm_response_timeout": 12,
-    "max_cm_retries": 13,
+    "max_cm_retries": 13, "sgid_index": 0,
 }  # fmt: skip
 WAY = {
     "own_gid": OTHER, "dgid": THERE, "flow_label": 14, "own_lid": 0, "dlid": 15, "sl": 1, "traffic_class": 2,
@@ -50,7 +50,8 @@ class Channel:
         self.calls = []
         self.room = room
         self.manager = Recorder(self.calls, "")
-        port = SimpleNamespace(native=native, lid=20 if native else 0, gids=(OWN,), pkeys=(0xFFFF, 0x8001))
+        port = SimpleNamespace(native=native, lid=20 if native else 0, gids=(OWN,), pkeys=(0xFFFF, 0x8001),
+                               gid_table=(OWN, OTHER))  # fmt: skip
         port.pkey = port.pkeys.__getitem__
         self.ports = [port, SimpleNamespace(native=native, lid=21 if native else 0, gids=(OTHER,))]
         management = SimpleNamespace(port=port, number=1, own_gid=lambda peer: OWN)
@@ -143,6 +144,15 @@ def test_a_request_is_for_a_service_by_the_type_of_the_queue_pair(channel, kind,
     datagrams = kind == QPT_RD
     assert (request.local_qpn, request.local_eecn) == ((0, 0x123456) if datagrams else (0x123456, 0))
     assert channel.named == [0x123456 | EE_CONTEXT if datagrams else 0x123456]
+
+
+def test_a_request_begins_at_the_entry_of_the_own_gid_table_that_is_named(channel):
+    connect(channel, sgid_index=1)
+    assert channel.said("connect")[1].own_gid == OTHER
+    assert channel.said("connect")[2].primary_local_gid == OTHER
+    with pytest.raises(OSError, match="sgid_index") as refused:
+        connect(channel, sgid_index=2)
+    assert refused.value.errno == errno.EINVAL
 
 
 def alternate(message):
