@@ -173,7 +173,7 @@ def test_a_connection_that_is_cut_for_ever_ends_in_errors_and_flushes():
         ("rc-drain", 960101, "loss=40%"),
         ("rc-drain", 960119, "loss=40%"),
         ("rc-drain", 960101, "loss=30%,receives=2"),
-        ("lap-failover", 960302, "loss=10%"),
+        ("lap-failover", 960303, "loss=10%"),
     ],
 )
 def test_a_link_that_loses_nearly_all_breaks_nothing(name, seed, faults):
