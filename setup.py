@@ -314,7 +314,7 @@ def begin_library(target: Path) -> None:
         return
     package = SOURCE / "softhca"
     sources = [*(package / "native").rglob("*.[chpm]*"), *(package / "queues").glob("*.py"),
-               package / "driver" / "rdmacm" / "states.py"]
+               package / "driver" / "rdmacm" / "states.py", package / "memory" / "regions.py"]
     if target.exists() and target.stat().st_mtime > max(each.stat().st_mtime for each in sources):
         return
     found = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
