@@ -174,6 +174,8 @@ def test_a_connection_that_is_cut_for_ever_ends_in_errors_and_flushes():
         ("rc-drain", 960119, "loss=40%"),
         ("rc-drain", 960101, "loss=30%,receives=2"),
         ("lap-failover", 960303, "loss=10%"),
+        ("rnr", 960301, "corrupt=20%,delay=200us"),
+        ("rnr-naks", 960302, "corrupt=20%,delay=200us"),
     ],
 )
 def test_a_link_that_loses_nearly_all_breaks_nothing(name, seed, faults):

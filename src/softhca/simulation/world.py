@@ -240,10 +240,11 @@ class World(Timeline):
                 self.at(copy.time_ns, self.arrive, flight)
             if self._forger is not None:
                 self._forge(source, node, route, data)
-            if self._echo is not None and copies:
-                for packet, delay_ns in self._echo.after(route, data):
-                    time_ns = copies[0].time_ns + delay_ns
-                    self._add(source, node, route, route.source, packet, "forged", time_ns)
+            if self._echo is not None:
+                intact = [copy.time_ns for copy in copies if copy.what not in DAMAGED]
+                # where none comes, a repeated one would be news
+                for packet, delay_ns in self._echo.after(route, data) if intact else ():
+                    self._add(source, node, route, route.source, packet, "forged", intact[0] + delay_ns)
 
     def _flight(self, source: Node, node: Node, route: Any, what: str, frame: bytes, data: bytes) -> Flight:
         if what == TAMPERED:
