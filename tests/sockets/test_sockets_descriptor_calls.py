@@ -16,10 +16,11 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import sockets
-from softhca.sockets import descriptor_calls
+from softhca.sockets import descriptor_calls, upgrade
 
 Connect = Callable[..., tuple[sockets.socket, sockets.socket]]
 TEXT = bytes(range(256)) * 1200
+KERNEL_SENDFILE = os.sendfile
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def replaced() -> Iterator[None]:
     descriptor_calls.install()
     yield
     descriptor_calls.uninstall()
-    assert os.sendfile is not descriptor_calls.sendfile
+    assert os.sendfile is KERNEL_SENDFILE
 
 
 @pytest.fixture
@@ -156,6 +157,56 @@ def test_other_descriptors_are_the_kernel_s(replaced: None, connected: Connect, 
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
         os.read(reader, 1)
     os.close(writer)
+
+
+def test_a_file_whose_inode_has_a_stream_s_number_is_read_as_a_file(
+    replaced: None, connected: Connect, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file system numbers its own inodes; those of sockets and of files are often the same."""
+    one, other = connected()
+    other.sendall(b"of a stream")
+    stream = upgrade.standing_for(one.fileno())
+    assert stream is not None
+    monkeypatch.setitem(upgrade._upgrades, os.fstat(file).st_ino, stream)
+    assert os.read(file, 10) == TEXT[:10]
+
+
+def test_a_class_that_keeps_one_of_these_functions_has_no_method_of_it(replaced: None, file: int) -> None:
+    """So it is with the kernel's, and with `multiprocessing`'s connections."""
+    kept = type("Kept", (), {"take": os.read})()
+    assert kept.take(file, 3) == TEXT[:3]
+
+
+def test_nothing_is_taken_for_buffers_that_cannot_be_written_to(
+    replaced: None, connected: Connect
+) -> None:
+    one, other = connected()
+    other.sendall(b"abc")
+    assert _is_ready(one)
+    one.settimeout(None)
+    with pytest.raises(TypeError):
+        os.readv(one.fileno(), [bytearray(2), b"no"])  # type: ignore[list-item]
+    one.settimeout(0)
+    assert os.read(one.fileno(), 3) == b"abc"
+
+
+def test_a_file_that_cannot_be_read_further_is_sent_as_far_as_it_goes(
+    replaced: None, connected: Connect, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = connected()
+    one.settimeout(None)
+    whole_file = os.pread
+
+    def pread(number: int, length: int, place: int) -> bytes:
+        if place >= 100:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return whole_file(number, min(length, 100), place)
+
+    monkeypatch.setattr(os, "pread", pread)
+    assert os.sendfile(one.fileno(), file, 0, 500) == 100
+    assert whole(other, 100) == TEXT[:100]
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        os.sendfile(one.fileno(), file, 100, 400)
 
 
 def test_a_socket_sends_a_file_in_either_way(connected: Connect, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ _kernel: dict[str, Callable[..., Any]] = {
 def install() -> None:
     """`os` has this module's functions from here on; again is once."""
     for name in _kernel:
-        setattr(os, name, globals()[name])
+        # a class that keeps one has no method of it, as with the kernel's
+        setattr(os, name, staticmethod(globals()[name]))
 
 
 def uninstall() -> None:
@@ -52,6 +53,8 @@ def readv(fd: int, buffers: Sequence[Any], /) -> int:
     if upgrade is None:
         return int(_kernel["readv"](fd, buffers))
     views = [memoryview(each).cast("B") for each in buffers]
+    if any(each.readonly for each in views):
+        raise TypeError("readv() wants buffers that can be written to")
     data = read(fd, sum(each.nbytes for each in views))
     place = 0
     for view in views:
@@ -101,10 +104,10 @@ def _send_of(upgrade: Upgrade, file: int, begin: int, count: int, blocking: bool
     """Send up to ``count`` bytes of ``file`` from ``begin`` on; how many have gone."""
     sent = 0
     while sent < count:
-        data = os.pread(file, min(count - sent, CHUNK_BYTES), begin + sent)
-        if not data:
-            break
         try:
+            data = os.pread(file, min(count - sent, CHUNK_BYTES), begin + sent)
+            if not data:
+                break
             sent += int(upgrade.stream.send([memoryview(data)], None, blocking))
         except OSError:
             if not sent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import stat
 import threading
 import weakref
 from typing import Any
@@ -163,9 +164,11 @@ def standing_for(number: int) -> Upgrade | None:
     if not _upgrades:
         return None
     try:
-        return _upgrades.get(os.fstat(number).st_ino)
+        status = os.fstat(number)
     except OSError:
         return None
+    # what is no socket has inodes of these numbers, too
+    return _upgrades.get(status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
 
 
 def kind_of(number: int) -> tuple[int, int, int] | None:
