@@ -9,6 +9,7 @@ import pytest
 from cm_identifiers import TCP, UDP, code_of, connected, expect, init_attr, listening, routed
 
 from softhca.driver import registry
+from softhca.driver.errors import DriverError
 from softhca.runtime import devices
 from softhca.verbs import cm_enums as ce
 from softhca.verbs import enums as e
@@ -215,3 +216,24 @@ def test_two_listeners_have_one_port_number_at_two_addresses(both, closing):
         code_of(third.bind_addr, AddrInfo(src=both.right[1], src_service="7471", port_space=TCP, flags=1))
         == errno.EADDRINUSE
     )
+
+
+@pytest.mark.parametrize("mode", ["embedded", "process"])
+def test_who_names_an_address_that_a_shared_adapter_is_without_is_refused(loopback_address, mode):
+    """It would bind to nothing else, and be told nowhere; who names fewer may have the adapter."""
+    first, second, third = (loopback_address() for _ in range(3))
+    both = f"?addresses={second}"
+    asked = {"begun": both, "same": both, "fewer": "", "more": f"{both}+{third}"}
+    opened = []
+    try:
+        for name, options in asked.items():
+            devices.add(f"{name}=udp:{first}{options}", mode)
+        opened = [registry.open_device(name) for name in ("begun", "same", "fewer")]
+        with pytest.raises(DriverError, match=f"is without {third} ") as refused:
+            registry.open_device("more")
+        assert refused.value.errno == errno.EADDRINUSE
+    finally:
+        for each in reversed(opened):
+            each.close()
+        for name in asked:
+            devices.remove(name)

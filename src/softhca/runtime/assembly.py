@@ -69,11 +69,11 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink |
         return _open_fabric(specification)
     link = _open_socket(specification)
     for peer in specification.segmenting:
-        link.mark_segmenting(_gid_of(peer))
+        link.mark_segmenting(gid_of(peer))
     return _checked(specification, link) if specification.check_identification else link
 
 
-def _gid_of(address: str) -> bytes:
+def gid_of(address: str) -> bytes:
     """The GID that an address is."""
     packed = ipaddress.ip_address(address).packed
     return packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed
@@ -175,7 +175,7 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
                                strict_source_port=specification.strict_source_port,
                                ethernet_frames=on_fabric is None,
                                vni=DEFAULT_VNI if specification.vni is None else specification.vni,
-                               vteps=tuple(map(_gid_of, specification.vteps)),
+                               vteps=tuple(map(gid_of, specification.vteps)),
                                further_ports=tuple(further))
         adapter = Adapter(config, seed=secrets.randbits(64), now=now_ns())
         for port, link in zip(adapter.ports, links, strict=True):

@@ -26,10 +26,15 @@ from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError, refusal
 from softhca.runtime import fork, listening_name
 from softhca.runtime.adapter_process import AdapterProcess
-from softhca.runtime.assembly import counts
+from softhca.runtime.assembly import counts, gid_of
 from softhca.runtime.embedded import EmbeddedAdapter, EngineChannel
 from softhca.runtime.process import ProcessChannel
-from softhca.runtime.specification import DeviceSpecification, DeviceSpecificationError, parse
+from softhca.runtime.specification import (
+    ALL_ADDRESSES,
+    DeviceSpecification,
+    DeviceSpecificationError,
+    parse,
+)
 
 MODES = ("embedded", "process")
 
@@ -72,12 +77,27 @@ class Device:
                 raise refusal(error) from None
             try:
                 driver = DeviceDriver(self.specification.name, channel)
+                self._check_addresses(driver)
             except BaseException:
                 channel.close()
                 raise
             channel.on_closed = self._forget
             self._channels.append(channel)
             return driver
+
+    def _check_addresses(self, driver: DeviceDriver) -> None:
+        """DriverError EADDRINUSE where the adapter, which another program may have begun with other options,
+        is without an address that is named here.
+        """
+        named = self.specification.addresses
+        if not named or named == ALL_ADDRESSES:
+            return
+        length = driver.query_port(1)["gid_tbl_len"]
+        has = {driver.query_gid(1, index) for index in range(length)}
+        without = [each for each in named if gid_of(each) not in has]
+        if without:
+            text = f"{driver.name}: the adapter that has its address is without {'+'.join(without)}"
+            raise DriverError(errno.EADDRINUSE, text)
 
     def _forget(self, channel: HostChannel) -> None:
         """A channel is closed."""
