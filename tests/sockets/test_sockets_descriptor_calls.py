@@ -185,7 +185,7 @@ def test_nothing_is_taken_for_buffers_that_cannot_be_written_to(
     assert _is_ready(one)
     one.settimeout(None)
     with pytest.raises(TypeError):
-        os.readv(one.fileno(), [bytearray(2), b"no"])  # type: ignore[list-item]
+        os.readv(one.fileno(), [bytearray(2), b"no"])
     one.settimeout(0)
     assert os.read(one.fileno(), 3) == b"abc"
 
