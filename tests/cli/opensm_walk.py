@@ -1,15 +1,15 @@
 """OpenSM, or our own manager, on a served fabric whose cables and managers come and go, by seeds.
 
 ``python tests/cli/opensm_walk.py --seeds 1..20 --steps 12`` (Debian: opensm infiniband-diags ibsim-utils).
-A seed draws a random fabric, which manager it has, and the steps.  After each step Debian's own tools are
-asked until what they print is what the manager's part of the fabric must be, or until they have been asked
-too often:
+A seed draws a random fabric (from 1000 on one of `REGULAR`), which manager it has, and the steps.  After each
+step Debian's own tools are asked until what they print is what the manager's part of the fabric must be, or
+until they have been asked too often:
 
 * ``ibnetdiscover`` prints the nodes and links that the manager's host reaches by cables that are in, no more;
 * ``iblinkinfo`` shows every one of these links ACTIVE, and none of those that are out;
 * no LID is given twice;
-* by the tables that ``ibroute`` prints, packets from every switch reach every host, none in a circle, and
-  OpenSM's ways (min-hop) cross no more switches than they must;
+* by the tables that ``ibroute`` prints, packets from every host reach every host, none in a circle; OpenSM's
+  ways (min-hop) lead there from every switch, and cross no more switches than they must;
 * ``sminfo`` shows a master at the manager's host.
 
 What happens between a step and its end is the kernel's doing; what must hold at the end is not.
@@ -31,12 +31,20 @@ from random import Random
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from fabric_bench import Bench  # noqa: E402
 
-from softhca.fabric.generators import random_fabric  # noqa: E402
+from softhca.fabric.generators import dragonfly, fat_tree, random_fabric, torus  # noqa: E402
 from softhca.fabric.topology import Topology, TopologyError  # noqa: E402
 from softhca.fabric.topology_file import read_ibnetdiscover  # noqa: E402
 
 TURNS = 60
 """How often the tools are asked after a step; each turn starts several programs."""
+
+REGULAR_SEEDS = 1000
+REGULAR: tuple[Callable[[], Topology], ...] = (
+    lambda: fat_tree(4, 2),
+    lambda: torus([3, 3], 1),
+    lambda: torus([2, 3], 2, wrap=False),
+    lambda: dragonfly(3, 1, 1),
+)
 
 MANAGER_HOST = "h0"
 STANDBY_HOST = "h1"
@@ -58,7 +66,7 @@ class Walk:
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.dice = Random(seed)
-        self.topology = random_fabric(self.dice.randint(3, 6), self.dice.randint(1, 2), 3, self.dice)
+        self.topology = self.draw() if seed < REGULAR_SEEDS else self.dice.choice(REGULAR)()
         self.is_opensm = self.dice.random() < 0.7
         self.bench = Bench(folder, self.topology, *(() if self.is_opensm else ("--manager", MANAGER_HOST)))
         self.out: set[int] = set()
@@ -68,6 +76,10 @@ class Walk:
         self._opensm: subprocess.Popen[str] | None = None
         self._options = folder / "opensm.conf"
         self._options.write_text("sminfo_polling_timeout 500\npolling_retry_number 2\n")
+
+    def draw(self) -> Topology:
+        """A random fabric."""
+        return random_fabric(self.dice.randint(3, 6), self.dice.randint(1, 2), 3, self.dice)
 
     def begin(self) -> None:
         """Bring the fabric up."""
@@ -181,7 +193,7 @@ class Walk:
         self.check_discovery(reached)
         self.check_links(reached)
         tables = self.tables(reached)
-        for switch in tables:
+        for switch in tables if self.is_opensm else self.leaves(reached):
             least = self.distances(switch)
             for host in reached:
                 if not self.topology.nodes[host].is_switch:
@@ -189,6 +201,16 @@ class Walk:
                     is_short = not self.is_opensm or count == least[host]
                     expect(is_short, f"{switch} to {host} by {count} switches")
         self.check_master()
+
+    def leaves(self, reached: set[int]) -> set[int]:
+        """The switches by which packets of hosts enter."""
+        found = set()
+        for index in self.links(reached):
+            link = self.topology.links[index]
+            for here, there in ((link.end_a, link.end_b), (link.end_b, link.end_a)):
+                if self.topology.nodes[here.node].is_switch and not self.topology.nodes[there.node].is_switch:
+                    found.add(here.node)
+        return found
 
     def check_discovery(self, reached: set[int]) -> None:
         """Nodes, links and LIDs."""
@@ -225,12 +247,26 @@ class Walk:
         expect(active == wanted, f"{active} ends of links are active, not {wanted}")
 
     def tables(self, reached: set[int]) -> dict[int, dict[int, int]]:
-        """By switch, the port to each LID."""
-        found = {}
+        """By switch, the port to each LID.  Asked by directed routes: up-down routing has no way between some
+        of a tree's roots."""
+        found, ways = {}, self.directed_routes()
         for switch in sorted(reached):
             if self.topology.nodes[switch].is_switch:
-                text = self.bench.run("ibroute", str(self.lids[switch]), host=self.host, status=None)
+                text = self.bench.run("ibroute", "-D", ways[switch], host=self.host, status=None)
                 found[switch] = {int(lid, 16): int(port) for lid, port, _ in _ROUTE.findall(text)}
+        return found
+
+    def directed_routes(self) -> dict[int, str]:
+        """To each node that the manager's host reaches, as the tools take them: the ports to leave by."""
+        left, begin = self.topology.without(self.out), self.topology.index(self.host)
+        found, waiting = {begin: "0"}, [begin]
+        for here in waiting:
+            for port in range(1, left.nodes[here].port_count + 1):
+                peer = left.peer(here, port)
+                if peer is not None and peer.node not in found:
+                    found[peer.node] = f"{found[here]},{port}"
+                    if left.nodes[peer.node].is_switch:
+                        waiting.append(peer.node)
         return found
 
     def crossed(self, tables: dict[int, dict[int, int]], switch: int, host: int) -> int:
