@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from mad_tools import smp
 
 from softhca.fabric import umad_sessions as u
 from softhca.fabric.generators import fat_tree
-from softhca.fabric.mad_plane import MadPlane
+from softhca.fabric.mad_plane import Datagram, MadPlane
 from softhca.fabric.notices import NEVER_NS
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
-from softhca.fabric.umad_requests import LIMIT_NS, MOST
+from softhca.fabric.umad_requests import LIMIT_NS, MOST, PendingRequests
 from softhca.management import constants as c
 from softhca.management import rmpp
 from softhca.management.administration_attributes import AdministrationHeader
@@ -58,6 +60,7 @@ def test_numbers_of_the_protocol() -> None:
     """They are those of umad2sim's messages: programs that it was put in front of send them."""
     assert (u.CONNECT, u.DISCONNECT, u.GET_PORT, u.GET_VENDOR, u.GET_GID, u.GET_GUID) == (1, 2, 3, 4, 5, 6)
     assert (u.ERROR, u.GET_NODEINFO, u.GET_PORTINFO, u.SET_IS_SM, u.GET_PKEYS) == (0, 7, 8, 9, 10)
+    assert u.TIMED_OUT == errno.ETIMEDOUT
 
 
 def test_what_a_program_is_told_of_its_port() -> None:
@@ -81,6 +84,8 @@ def test_what_a_program_is_told_of_its_port() -> None:
     assert port.info.capability_mask & 2
     assert ask(at, u.SET_IS_SM, data=bytes(4))[0] == u.SET_IS_SM
     assert not port.info.capability_mask & 2
+    assert ask(at, u.SET_IS_SM, data=b"\0\1\0\0")[0] == u.SET_IS_SM  # a number of four bytes
+    assert session.endpoint.is_manager
 
 
 def test_only_who_has_connected_may_use_a_session() -> None:
@@ -111,6 +116,11 @@ def test_sessions_are_bounded_and_used_again() -> None:
     assert at.opened == all_of_them
     at.disconnect(all_of_them[4], 0)
     assert at.closed == [all_of_them[4]]
+    at.receive(all_of_them[3], manager_s_state(1), 0)  # it comes back: nobody answers
+    assert at.ready == {all_of_them[3]}
+    at.disconnect(all_of_them[3], 0)
+    assert at.ready == set()
+    assert connect(at).number == 3
     assert connect(at).number == 4
 
 
@@ -215,8 +225,10 @@ def test_an_answer_that_finds_no_room_leaves_its_request_waiting() -> None:
     session.outgoing.extend([b""] * u.MOST_WAITING)
     at.receive(manager, answer_to(manager.outgoing[0]), 0)
     assert len(session.requests) == 1
+    dropped = at.counters["drops_full"]
     at.expire(LIMIT_NS)  # no room for this, either: it is given up
     assert (len(session.requests), len(session.outgoing)) == (0, u.MOST_WAITING)
+    assert (at.counters["timed_out"], at.counters["drops_full"]) == (0, dropped)
 
 
 def test_of_too_many_requests_the_oldest_comes_back() -> None:
@@ -273,3 +285,105 @@ def test_a_node_is_named_by_its_description_too() -> None:
     for name, end in (("", End(1, 2)), ("b", End(1, 2)), ("the host", End(1, 2)), ("the switch", End(0, 0))):
         assert u.attachment(topology, name) == end
     assert u.attachment(topology, "the") is None
+
+
+def test_of_several_linked_ports_a_program_takes_the_first() -> None:
+    nodes = (
+        make_node("a", NodeKind.SWITCH, 2, 0x100),
+        make_node("b", NodeKind.CHANNEL_ADAPTER, 3, 0x200),
+    )
+    topology = Topology(nodes, (Link(End(0, 1), End(1, 2)), Link(End(0, 2), End(1, 3))))
+    assert u.attachment(topology, "b") == End(1, 2)
+
+
+def test_a_long_name_is_told_with_its_end() -> None:
+    name = "n" * 40
+    nodes = (make_node(name, NodeKind.CHANNEL_ADAPTER, 1, 0x200),)
+    at = u.UmadSessions(MadPlane(Topology(nodes, ())))
+    answer = ask(at, u.CONNECT, data=u._CONNECT.pack(1, 0, 0, b""))[1]
+    assert u._CONNECT.unpack_from(answer)[3] == b"n" * 31 + b"\0"
+
+
+def test_an_answer_is_told_by_its_class_and_by_the_program_s_part_of_the_transaction() -> None:
+    """The upper 16 bits are the plane's while a request is under way."""
+    requests = PendingRequests()
+
+    def mad(management_class: int, transaction: int) -> bytes:
+        header = MadHeader(management_class=management_class, method=1, transaction_id=transaction)
+        return Mad.make(header).encode()
+
+    for management_class in (1, 3):
+        requests.add(Datagram(1, 1, 0, 0, mad(management_class, 0x0123_0000_0000_0009)), None, 0)
+    assert len(requests) == 2
+    requests.answered(mad(3, 0x0123_0000_0001_0009))
+    assert len(requests) == 2
+    requests.answered(mad(3, 9))
+    assert [each.data[1] for each in requests.expired(LIMIT_NS)] == [1]
+
+
+def test_a_request_that_no_program_has_does_not_come_back_with_another_one() -> None:
+    """It has gone to an endpoint that is no program of this protocol."""
+    at = sessions()
+    manager, session = manager_of(at), connect(at)
+    at.receive(session, manager_s_state(1), 0)
+    at.plane.set_manager(manager.endpoint, False, 0)
+    own = at.plane.attach(End(0, 1), lambda datagram: True)
+    at.plane.set_manager(own, True, 0)
+    at.receive(session, manager_s_state(2), 0)
+    at.disconnect(manager, 5)
+    assert transactions(session) == [(u.TIMED_OUT, 1)]
+
+
+def administration(at: u.UmadSessions, *, slid: int = 0, length: int = 256) -> tuple[u.Session, u.Session]:
+    """A manager, and a program beside it, both at LID 5, that has asked it for records from QP 3."""
+    manager, session = manager_of(at), connect(at)
+    manager.endpoint.port.change(lid=5)
+    header = MadHeader(management_class=c.CLASS_SUBN_ADM, class_version=2, method=0x12, transaction_id=9)
+    at.receive(session, u.PACKET.pack(5, slid, 1, 3, 0, length, Mad.make(header).encode()), 7)
+    assert len(manager.outgoing) == 1
+    return manager, session
+
+
+@pytest.mark.parametrize(("slid", "seen"), [(0, 5), (5, 5), (0xFFFF, 0xFFFF)])
+def test_whoever_names_no_lid_of_his_own_sends_from_his_port_s(slid: int, seen: int) -> None:
+    manager, _ = administration(sessions(), slid=slid)
+    assert u.PACKET.unpack(manager.outgoing[0])[:4] == (5, seen, 1, 3)
+
+
+@pytest.mark.parametrize(("length", "seen"), [(200, 200), (256, 256), (257, 256), (1 << 31, 256)])
+def test_no_datagram_is_longer_than_it_is(length: int, seen: int) -> None:
+    manager, _ = administration(sessions(), length=length)
+    assert u.PACKET.unpack(manager.outgoing[0])[5] == seen
+
+
+@pytest.mark.parametrize(
+    ("flags", "segment", "payload", "stopped"),
+    [
+        (rmpp.ACTIVE | rmpp.FIRST, 1, 440, True),
+        (rmpp.ACTIVE | rmpp.FIRST, 1, 0, True),  # a sender need not say how much it will be
+        (rmpp.ACTIVE | rmpp.FIRST | rmpp.LAST, 1, 220, False),
+        (rmpp.ACTIVE | rmpp.FIRST | rmpp.LAST, 1, 221, True),
+        (rmpp.ACTIVE, 2, 440, False),
+    ],
+)
+def test_who_sends_more_than_a_segment_is_told_to_stop(
+    flags: int, segment: int, payload: int, stopped: bool
+) -> None:
+    at = sessions()
+    manager, session = administration(at)
+    dlid, slid, dqpn, sqpn, _, _, mad = u.PACKET.unpack(manager.outgoing.popleft())
+    answer = bytearray(mad)
+    answer[3] |= c.RESPONSE
+    front = AdministrationHeader(
+        rmpp_version=rmpp.VERSION, rmpp_type=rmpp.DATA, rmpp_flags=flags, segment_number=segment,
+        payload_length=payload,
+    ).encode()  # fmt: skip
+    answer[rmpp.HEADER_AT : rmpp.HEADER_AT + len(front)] = front
+    at.receive(manager, u.PACKET.pack(slid, dlid, sqpn, dqpn, 0, 256, bytes(answer)), 30)
+    assert len(session.outgoing) == 1
+    assert len(manager.outgoing) == stopped
+    if stopped:
+        told = u.PACKET.unpack(manager.outgoing[0])
+        assert told[:4] == (5, 5, 1, 3)
+        assert AdministrationHeader.decode(told[6], rmpp.HEADER_AT).rmpp_type == rmpp.STOP
+        assert at.plane.now_ns == 30

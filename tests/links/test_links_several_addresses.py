@@ -22,6 +22,8 @@ from softhca.wire.route import V4_MAPPED_PREFIX, Route
 GROUP = V4_MAPPED_PREFIX + bytes((239, 9, 5, 1))
 ONE, OTHER = (V4_MAPPED_PREFIX + bytes((10, 0, 0, n)) for n in (1, 2))
 SIX = bytes.fromhex("20010db8" + "00" * 11 + "01")
+SIX_GROUP = bytes.fromhex("ff0e" + "00" * 13 + "09")
+STRANGER = V4_MAPPED_PREFIX + bytes((10, 0, 0, 77))
 WAIT_S = 10
 
 
@@ -93,7 +95,7 @@ def test_a_group_is_joined_once_and_gives_nothing_back_of_what_left_here(
     assert peer.send(burst_to(peer, peer.gid, GROUP, peer.port)) == SENT
     arrival, found = Arrival(), []
     while not found:
-        select.select([joined.group_fileno()], [], [], WAIT_S)
+        assert select.select([joined.group_fileno()], [], [], WAIT_S)[0]
         while joined.receive(arrival):
             found.append((arrival.source, arrival.destination))
     assert found == [(peer.gid, GROUP)]
@@ -115,6 +117,7 @@ class Wooden(Link):
         self.gid, self.address, self.active_mtu = gid, gid.hex(), mtu
         self.said: list[Any] = []
         self.answer, self.due, self.pipe = SENT, NEVER, os.pipe()
+        self.waiting: list[tuple[bytes, bytes]] = []
 
     def source_port_for(
         self, entropy: int, destination: bytes | None = None, source: bytes | None = None
@@ -124,6 +127,18 @@ class Wooden(Link):
 
     def send(self, burst: Burst) -> int:
         return self.answer
+
+    def receive(self, arrival: Arrival) -> bool:
+        if not self.waiting:
+            return False
+        arrival.source, arrival.destination = self.waiting.pop(0)
+        return True
+
+    def join(self, gid: bytes) -> None:
+        self.said.append(("join", gid))
+
+    def leave(self, gid: bytes) -> None:
+        self.said.append(("leave", gid))
 
     def abandon(self, burst: Burst) -> None:
         self.said.append("abandon")
@@ -179,6 +194,45 @@ def test_each_question_goes_to_the_link_that_it_is_about(wooden: list[Wooden]) -
     assert one.said == [("port", 7, None), "frames"]
     assert six.said == [("port", 6, SIX), ("near", SIX)]
     assert other.said == [("port", 5, None)]
+    for source in (None, STRANGER):
+        joined.source_port_for(8, ONE, source)
+        joined.source_port_for(9, SIX, source)
+    assert one.said[2:] == [("port", 8, ONE)] * 2
+    assert six.said[2:] == [("port", 9, SIX)] * 2
+    joined.close()
+
+
+def test_a_group_is_joined_at_the_first_address_of_its_version(wooden: list[Wooden]) -> None:
+    joined = SeveralAddresses(wooden)
+    for group in (GROUP, SIX_GROUP):
+        joined.join(group)
+        joined.leave(group)
+    assert [each.said for each in wooden] == [
+        [("join", GROUP), ("leave", GROUP)], [("join", SIX_GROUP), ("leave", SIX_GROUP)], [],
+    ]  # fmt: skip
+    joined.close()
+
+
+def test_the_turn_goes_on_behind_the_address_that_had_something(wooden: list[Wooden]) -> None:
+    joined, arrival = SeveralAddresses(wooden), Arrival()
+    wooden[1].waiting = [(STRANGER, SIX)] * 2
+    wooden[2].waiting = [(STRANGER, OTHER)]
+    found = []
+    while joined.receive(arrival):
+        found.append(arrival.destination)
+    assert found == [SIX, OTHER, SIX]
+    joined.close()
+
+
+def test_of_its_own_packets_those_to_a_group_alone_are_dropped(wooden: list[Wooden]) -> None:
+    joined, arrival = SeveralAddresses(wooden), Arrival()
+    wooden[0].waiting = [(OTHER, GROUP), (OTHER, ONE)]
+    wooden[2].waiting = [(ONE, OTHER)]
+    assert joined.receive(arrival)
+    assert (arrival.source, arrival.destination) == (OTHER, ONE)  # behind a copy, in the same turn
+    assert joined.receive(arrival)
+    assert (arrival.source, arrival.destination) == (ONE, OTHER)
+    assert joined.counters()["receive_drops"] == 1
     joined.close()
 
 
@@ -221,3 +275,30 @@ def test_where_nothing_can_wait_for_all_of_them_they_are_closed(
     with pytest.raises(OSError, match="too many"):
         SeveralAddresses(wooden)
     assert [each.pipe for each in wooden] == [(-1, -1)] * 3
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_what_waits_for_them_is_closed_where_one_cannot_be_waited_for(
+    wooden: list[Wooden], monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """``refused``: the epoll of packets, or that of groups, refuses its first link."""
+    made: list[Any] = []
+
+    class Refusing:
+        def __init__(self) -> None:
+            self.closed = False
+            made.append(self)
+
+        def register(self, descriptor: int, events: int) -> None:
+            if len(made) > refused:
+                raise OSError(errno.ENOSPC, "too many are watched")
+
+        def close(self) -> None:
+            self.closed = True
+
+    for each in wooden:
+        monkeypatch.setattr(each, "group_fileno", each.fileno)
+    monkeypatch.setattr(several_addresses.select, "epoll", Refusing)
+    with pytest.raises(OSError, match="too many are watched"):
+        SeveralAddresses(wooden)
+    assert [each.closed for each in made] == [True] * (refused + 1)

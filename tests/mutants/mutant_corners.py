@@ -81,6 +81,11 @@ CONFIGURATION = "fabric/manager/configuration.py"
 ON_FABRIC_MANAGER_WRITES = "fabric/test_fabric_manager_writes.py"
 IN_PROGRESS = "sockets/in_progress.py"
 ON_SOCKETS_IN_PROGRESS_RULES = "sockets/test_sockets_in_progress_rules.py"
+SEVERAL_ADDRESSES = "links/several_addresses.py"
+ON_SEVERAL_ADDRESSES = "links/test_links_several_addresses.py"
+UMAD_REQUESTS = "fabric/umad_requests.py"
+UMAD_SESSIONS = "fabric/umad_sessions.py"
+ON_UMAD_SESSIONS = "fabric/test_fabric_umad_sessions.py"
 
 CORNERS: tuple[tuple[Mutant, str], ...] = (
     (m("partition-small-x-alone", PARTITION_FILE, "text[:2].lower() == \"0x\"", "text[:2] == \"0x\"",
@@ -615,5 +620,57 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "who waits for a connection that another thread closes sleeps on"), ON_SOCKETS_IN_PROGRESS_RULES),
     (m("in-progress-question-stays", IN_PROGRESS, "        if self._question is not None:\n            self._question.call_off()\n", "",
        "who gives up leaves its question to this host open"), ON_SOCKETS_IN_PROGRESS_RULES),
+    (m("several-first-of-a-version-is-the-last", SEVERAL_ADDRESSES, "for each in reversed(self.links)}", "for each in self.links}",
+       "what leaves from no address in particular leaves from the last of that version"), ON_SEVERAL_ADDRESSES),
+    (m("several-stranger-takes-the-first-link", SEVERAL_ADDRESSES, "if link is None and destination is not None:", "if source is None and destination is not None:",
+       "a source that is not this port's asks a link of another version of IP"), ON_SEVERAL_ADDRESSES),
+    (m("several-turn-ignores-who-was-passed-over", SEVERAL_ADDRESSES, "self._turn = (self._turn + step + 1)", "self._turn = (self._turn + 1)",
+       "an address behind an idle one waits until the one in front of it is empty"), ON_SEVERAL_ADDRESSES),
+    (m("several-drops-what-it-sends-itself", SEVERAL_ADDRESSES, "return is_multicast(arrival.destination) and arrival.source in self._by_gid", "return arrival.source in self._by_gid",
+       "nothing comes from one address of a port to another one"), ON_SEVERAL_ADDRESSES),
+    (m("several-copy-ends-an-address", SEVERAL_ADDRESSES, "                    self._own_copies += 1\n                    continue\n", "                    self._own_copies += 1\n                    break\n",
+       "a packet behind a copy of what left here waits"), ON_SEVERAL_ADDRESSES),
+    (m("several-joins-at-the-first-of-all", SEVERAL_ADDRESSES, "link = self._first.get(_is_v4(gid))\n        if link is None:\n            raise", "link = self.links[0]\n        if link is None:\n            raise",
+       "a group of IPv6 is joined at an address of IPv4"), ON_SEVERAL_ADDRESSES),
+    (m("several-leaves-at-the-first-of-all", SEVERAL_ADDRESSES, "        link = self._first.get(_is_v4(gid))\n        if link is not None:\n            link.leave(gid)", "        self.links[0].leave(gid)",
+       "a group of IPv6 is never left"), ON_SEVERAL_ADDRESSES),
+    (m("several-epoll-stays-open", SEVERAL_ADDRESSES, "            undone.callback(self._epoll.close)\n", "",
+       "where making the link fails a descriptor stays open"), ON_SEVERAL_ADDRESSES),
+    (m("several-half-made-epoll-stays-open", SEVERAL_ADDRESSES, "        made.close()\n        raise", "        raise",
+       "where a link cannot be watched a descriptor stays open"), ON_SEVERAL_ADDRESSES),
+    (m("several-groups-wait-on-packets", SEVERAL_ADDRESSES, "each.group_fileno() for each in links]", "each.fileno() for each in links]",
+       "who waits for a group's packets sleeps on"), ON_SEVERAL_ADDRESSES),
+    (m("umad-answer-of-another-class", UMAD_REQUESTS, "return mad[1:2] + mad[10:16]", "return mad[10:16]",
+       "an answer of another class ends the wait for a request"), ON_UMAD_SESSIONS),
+    (m("umad-answer-by-the-plane-s-part", UMAD_REQUESTS, "mad[10:16]", "mad[8:16]",
+       "a request that was answered comes back as timed out"), ON_UMAD_SESSIONS),
+    (m("umad-name-without-an-end", UMAD_SESSIONS, ".encode()[: NAME_BYTES - 1]", ".encode()[:NAME_BYTES]",
+       "a program reads on behind a long name of its node"), ON_UMAD_SESSIONS),
+    (m("umad-who-has-gone-is-ready", UMAD_SESSIONS, "            self.ready.discard(session)\n", "",
+       "a socket that is closed is written to"), ON_UMAD_SESSIONS),
+    (m("umad-manager-by-one-byte", UMAD_SESSIONS, "request.data[:4] != bytes(4)", "request.data[:1] != bytes(1)",
+       "a program that says so with another number is no manager"), ON_UMAD_SESSIONS),
+    (m("umad-own-lid-is-not-said", UMAD_SESSIONS, "slid if slid == PERMISSIVE else slid or own", "slid",
+       "an answer to a program that left its LID out goes to none"), ON_UMAD_SESSIONS),
+    (m("umad-request-of-an-earlier-one", UMAD_SESSIONS, "        self._reached = None\n        fate", "        fate",
+       "a request comes back because a program has gone that never had it"), ON_UMAD_SESSIONS),
+    (m("umad-longer-than-it-is", UMAD_SESSIONS, "min(length, c.MAD_BYTES))", "length)",
+       "a program is told that a datagram is longer than it is"), ON_UMAD_SESSIONS),
+    (m("umad-stop-to-another-queue-pair", UMAD_SESSIONS, "Datagram(datagram.slid, datagram.dlid, datagram.sqpn, datagram.dqpn, stop)", "Datagram(datagram.slid, datagram.dlid, datagram.dqpn, datagram.sqpn, stop)",
+       "the order to stop goes to the asker's queue pair"), ON_UMAD_SESSIONS),
+    (m("umad-stops-what-fits", UMAD_SESSIONS, "length > c.MAD_BYTES:", "length >= c.MAD_BYTES:",
+       "an answer that has come whole is stopped"), ON_UMAD_SESSIONS),
+    (m("umad-without-room-counts-as-told", UMAD_SESSIONS, "if len(session.outgoing) < MOST_WAITING:", "if True:",
+       "a request that does not come back for want of room counts as told"), ON_UMAD_SESSIONS),
+    (m("umad-connection-refused", UMAD_SESSIONS, "TIMED_OUT = 110", "TIMED_OUT = 111",
+       "a program is told of another error than a time-out"), ON_UMAD_SESSIONS),
+    (m("umad-stops-at-each-segment", UMAD_SESSIONS, "rmpp.DATA, 1):", "rmpp.DATA, said.segment_number):",
+       "a later segment is taken for the first"), ON_UMAD_SESSIONS),
+    (m("umad-first-segment-is-all", UMAD_SESSIONS, "(0 if last else c.MAD_BYTES)", "0",
+       "who does not say how much he will send is not stopped"), ON_UMAD_SESSIONS),
+    (m("umad-attaches-at-the-last-port", UMAD_SESSIONS, "linked[0] if linked else 1", "linked[-1] if linked else 1",
+       "a program attaches at the last linked port of its node"), ON_UMAD_SESSIONS),
+    (m("umad-stops-at-an-old-time", UMAD_SESSIONS, "        self._now = now\n        dlid", "        dlid",
+       "the time goes back when a sender is told to stop"), ON_UMAD_SESSIONS),
 )  # fmt: skip
 """Each with the tests that judge it."""
