@@ -77,6 +77,18 @@ def test_an_interface_prefers_a_global_address(monkeypatch: pytest.MonkeyPatch) 
         interfaces.address_of_interface("lo", socket.AF_INET6)
 
 
+def test_the_others_of_an_interface_are_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interface may have one address with several prefixes; a link binds to it once."""
+    index = socket.if_nametoindex("lo")
+    own, wide = bytes((192, 0, 2, 9)), ipaddress.ip_address("2001:db8::5").packed
+    entries = [InterfaceAddress(index, own, 24), InterfaceAddress(index, FAR, 24),
+               InterfaceAddress(index, FAR, 16),
+               InterfaceAddress(index + 1, bytes((198, 18, 0, 1)), 24), InterfaceAddress(index, wide, 64),
+               InterfaceAddress(index, ipaddress.ip_address("fe80::5").packed, 64)]
+    monkeypatch.setattr(netlink, "addresses", lambda: entries)
+    assert interfaces.addresses_beside("192.0.2.9") == ["192.0.2.1", "2001:db8::5"]
+
+
 def test_the_kernel_tells_routes_and_addresses() -> None:
     answer = netlink.route(LOOPBACK, bytes((127, 0, 0, 2)))
     assert answer.local

@@ -156,6 +156,7 @@ def addresses_beside(text: str) -> list[str]:
     """
     index = index_of_interface(interface_of_address(text))
     own, _ = parse_address(text)
-    found = (ipaddress.ip_address(entry.address) for entry in netlink.addresses()
-             if entry.interface_index == index and entry.address != own)
+    # one with two prefixes is told twice
+    packed = dict.fromkeys(entry.address for entry in netlink.addresses() if entry.interface_index == index)
+    found = (ipaddress.ip_address(each) for each in packed if each != own)
     return [str(each) for each in found if each.version == 4 or not each.is_link_local]
