@@ -85,7 +85,7 @@ REFUSED = [
     ("a=udp:127.0.0.2?addresses=::ffff:127.0.0.3", "write the IPv4 address itself"),
     ("a=udp:127.0.0.2?addresses=127.0.0.3+127.0.0.3", "different ones"),
     ("a=udp:127.0.0.2?addresses=" + "+".join(f"127.0.0.{n}" for n in range(3, 19)), "1…15"),
-    ("a=udp:127.0.0.2?addresses=127.0.0.2", "'127.0.0.2' is given to two"),
+    ("a=udp:127.0.0.2?addresses=127.0.0.2", "addresses of 'a': they are those besides its own"),
     ("a=udp:127.0.0.2?addresses=127.0.0.3,b=udp:127.0.0.3", "'127.0.0.3' is given to two"),
     ("a=udp:127.0.0.2+udp:127.0.0.3?addresses=127.0.0.4", "several ports"),
     ("a=fabric:sim?addresses=127.0.0.4", "'addresses'"),

@@ -182,9 +182,11 @@ def parse(text: str) -> tuple[DeviceSpecification, ...]:
         if device.name in names:
             raise DeviceSpecificationError(f"SOFTHCA_DEVICES: device name {device.name!r} is given twice")
         names.add(device.name)
-        for place in filter(None, (*device.places, *device.addresses)):
-            if place in ALL_ADDRESSES:
-                continue
+        if set(device.addresses) & set(device.places):
+            raise DeviceSpecificationError(
+                f"SOFTHCA_DEVICES: addresses of {device.name!r}: they are those besides its own")
+        named = () if device.addresses == ALL_ADDRESSES else device.addresses
+        for place in filter(None, (*device.places, *named)):
             if (device.kind, place) in places:
                 raise DeviceSpecificationError(f"SOFTHCA_DEVICES: {place!r} is given to two devices")
             places.add((device.kind, place))
