@@ -39,6 +39,7 @@ def test_an_error_has_its_own_remedy_or_its_numbers(error: Exception, remedy: st
 def test_an_error_of_the_system_is_told_in_its_words_and_with_its_file() -> None:
     assert describe(OSError(errno.EIO, "no luck")) == "no luck"
     assert describe(OSError(errno.EIO, "no luck", "a file")) == "a file: no luck"
+    assert describe(OSError(errno.EIO, "no luck", "a\nfile")) == "a file: no luck"  # one line in any case
     assert describe(OSError("of a library")) == "of a library (OSError)"
 
 

@@ -107,7 +107,7 @@ def describe(error: BaseException) -> str:
     from softhca.verbs.pyverbs_error import PyverbsError
 
     if isinstance(error, OSError) and error.strerror:  # the system's own words, and of which file
-        line = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+        line = ": ".join(" ".join(str(part).split()) for part in (error.filename, error.strerror) if part)
         return "; ".join(filter(None, (line, remedy_of(error))))
     text = " ".join(str(error).split())
     foreseen = isinstance(error, (CommandError, DeviceSpecificationError, PyverbsError))
