@@ -273,11 +273,13 @@ class Session(Joining, Faults, Company):
                     least[name] = min(count, least.get(name, count))
                 return not _leaked(first, least)
 
-            self._until(
-                same,
-                lambda first=first, least=least: f"leaks: {_leaked(first, least)} at least, of {first}",
-                5,
-            )
+            def told(
+                process: Process = process, first: dict[str, int] = first, least: dict[str, int] = least
+            ) -> str:
+                who = "the hub" if process is self.hub else "the bystander"
+                return f"leaks of {who}: {_leaked(first, least)} at least, of {first}; now {_held(process)}"
+
+            self._until(same, told, 5)
 
     @staticmethod
     def _until(what: Any, word: Any, limit_s: float) -> None:
