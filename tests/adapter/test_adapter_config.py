@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from softhca.adapter import attributes, paths
-from softhca.adapter.config import GID_ENTRIES, NATIVE, AdapterConfig, native_gid
+from softhca.adapter import config as config_module
+from softhca.adapter.config import GID_ENTRIES, NATIVE, AdapterConfig, PortConfig, native_gid
 from softhca.adapter.port import Port, pkeys_match
 from softhca.adapter.resources import Kind, Numbers, ResourceTable, limits_of
 from softhca.queues import qp_attributes
@@ -420,3 +421,166 @@ def test_connections_have_flows_of_their_own_and_both_ends_the_same():
         ports.append(routes[0].source_port)
     assert len(set(ports)) >= 62
     world.close()
+
+
+# bounds
+
+
+def native(**values):
+    return AdapterConfig(**{"gids": (native_gid(7),), "framing": NATIVE, "lid": 1, **values})
+
+
+LEAST_WINDOW_BYTES = config_module.MINIMUM_WINDOW_BYTES
+
+
+@pytest.mark.parametrize(("name", "most"), [
+    ("vni", (1 << 24) - 1),
+    ("ee_error_cache", 1 << 20),
+    ("gid_entries", 16),
+    ("window_bytes", 1 << 30),
+    ("max_sge", 1024),
+    ("max_srq_sge", 1024),
+    ("max_qp_rd_atom", 255),
+    ("max_qp", (1 << 23) - 2),
+    ("max_wq", (1 << 23) - 2),
+    ("max_pd", (1 << 24) - 1),
+    ("max_qp_wr", 1 << 20),
+    ("max_srq_wr", 1 << 20),
+    ("max_inline_bytes", 1 << 16),
+    ("max_host_bytes", 1 << 40),
+    ("max_mr_size_bytes", 1 << 44),
+    ("max_cq", 1 << 24),
+])  # fmt: skip
+def test_a_value_may_be_the_greatest_of_its_range_and_no_more(name, most):
+    assert getattr(AdapterConfig(gids=(GID,), **{name: most}), name) == most
+    with pytest.raises(ValueError, match=name):
+        AdapterConfig(gids=(GID,), **{name: most + 1})
+
+
+@pytest.mark.parametrize(("name", "least"), [
+    ("vni", 0),
+    ("ee_error_cache", 0),
+    ("gid_entries", 1),
+    ("max_qp", 1),
+    ("window_bytes", LEAST_WINDOW_BYTES),
+])  # fmt: skip
+def test_a_value_may_be_the_least_of_its_range_and_no_less(name, least):
+    assert getattr(AdapterConfig(gids=(GID,), **{name: least}), name) == least
+    with pytest.raises(ValueError, match=name):
+        AdapterConfig(gids=(GID,), **{name: least - 1})
+
+
+def test_a_port_may_have_as_many_gids_and_pkeys_as_its_tables_have_entries():
+    gids = tuple(gid(number) for number in range(1, 17))
+    pkeys = tuple(range(0x8001, 0x8011))
+    config = AdapterConfig(gids=gids, pkeys=pkeys)
+    assert (config.gids, config.pkeys) == (gids, pkeys)
+    with pytest.raises(ValueError, match="16 P_Keys, not 17"):
+        AdapterConfig(gids=(GID,), pkeys=(*pkeys, 0x9001))
+
+
+@pytest.mark.parametrize(("values", "lmc"), [({"lid": 0xBFFF}, 0), ({"lid": 0x80, "lmc": 7}, 7)])
+def test_the_last_unicast_lid_and_the_last_lmc_are_a_ports(values, lmc):
+    assert native(**values).lmc == lmc
+
+
+@pytest.mark.parametrize("values", [
+    {"lid": 0xC000},
+    {"lid": 0x100, "lmc": 8},
+    {"lid": 1, "lmc": 1},
+    {"sm_lid": 0xC000},
+    {"gids": (native_gid(0),)},
+    {"gids": (native_gid(7, 0xFF << 56),)},
+    {"gids": (native_gid(7), native_gid(8, 0xFE80_0000_0000_0001))},
+])  # fmt: skip
+def test_lids_and_gids_that_no_native_port_can_have_are_refused(values):
+    with pytest.raises(ValueError, match=r"LID|LMC|GID"):
+        native(**values)
+
+
+def test_a_manager_may_have_a_lid_that_is_no_multiple_of_the_ports_own():
+    assert native(lid=8, lmc=3, sm_lid=1).sm_lid == 1
+
+
+@pytest.mark.parametrize("name", ["lid", "lmc", "sm_lid"])
+def test_a_roce_port_has_no_lids(name):
+    with pytest.raises(ValueError, match="no LIDs"):
+        AdapterConfig(gids=(GID,), **{name: 1})
+
+
+def test_no_two_ports_have_a_lid_in_common_by_lmc_either():
+    def two(lid):
+        own = PortConfig(gids=(native_gid(8),), framing=NATIVE, lid=lid)
+        return native(lid=4, lmc=1, further_ports=(own,))
+
+    assert two(6).ports[1].lid == 6
+    with pytest.raises(ValueError, match="a LID is given to two ports"):
+        two(5)
+
+
+def test_an_adapter_has_255_ports_at_most():
+    ports = tuple(PortConfig(gids=(GID6[:14] + number.to_bytes(2, "big"),)) for number in range(2, 257))
+    assert len(AdapterConfig(gids=(GID,), further_ports=ports[:254]).ports) == 255
+    with pytest.raises(ValueError, match="255 ports at most, not 256"):
+        AdapterConfig(gids=(GID,), further_ports=ports)
+
+
+# bounds of address vectors
+
+
+@pytest.mark.parametrize(("name", "most"), [
+    ("sl", 15), ("flow_label", (1 << 20) - 1), ("hop_limit", 255), ("traffic_class", 255), ("sgid_index", 3),
+])  # fmt: skip
+def test_a_field_of_a_vector_may_be_the_greatest_of_its_range_and_no_more(name, most):
+    port = Port(AdapterConfig(gids=(GID,)))
+    paths.check_vector({**VECTOR, name: most}, port)
+    with pytest.raises(OSError, match=name) as refusal:
+        paths.check_vector({**VECTOR, name: most + 1}, port)
+    assert refusal.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize(("name", "most"), [("sl", 14), ("src_path_bits", 127), ("dlid", 0xBFFF)])
+def test_a_field_of_a_native_vector_may_be_the_greatest_of_its_range_and_no_more(name, most):
+    port = Port(native())
+    vector = {"dlid": 5, "port_num": 1}
+    paths.check_vector({**vector, name: most}, port)
+    with pytest.raises(OSError, match=name) as refusal:
+        paths.check_vector({**vector, name: most + 1}, port)
+    assert refusal.value.errno == errno.EINVAL
+
+
+def test_multicast_lids_go_with_multicast_gids_of_datagrams_alone():
+    port = Port(native())
+    group = {"dlid": 0xFFFE, "is_global": 1, "dgid": b"\xff\x02" + bytes(14)}
+    paths.check_vector(group, port)
+    unicast, plain = {**group, "dlid": 5}, {**group, "is_global": 0}
+    for wrong, connected in ((group, True), (unicast, False), (plain, False)):
+        with pytest.raises(OSError, match="a multicast LID goes with a multicast GID"):
+            paths.check_vector(wrong, port, connected=connected)
+    with pytest.raises(OSError, match="it leads to no port"):
+        paths.check_vector({**group, "dlid": 0xFFFF}, port)
+
+
+def test_only_a_gid_of_the_port_itself_needs_no_lid():
+    port = Port(native(lid=9))
+    own = {"is_global": 1, "dgid": native_gid(7)}
+    paths.check_vector(own, port)
+    assert paths.route_of(own, port, 0).dlid == 9
+    with pytest.raises(OSError, match="it leads to no port"):
+        paths.check_vector({**own, "dgid": native_gid(8)}, port)
+
+
+def test_a_route_with_a_native_global_header_has_the_vectors_own_hop_limit_and_sgid():
+    port = Port(native(gids=(native_gid(7), native_gid(8)), lid=8, lmc=3))
+    vector = {"is_global": 1, "dgid": native_gid(9), "dlid": 5, "sgid_index": 1, "src_path_bits": 13}
+    route = paths.route_of(vector, port, 0)
+    assert (route.hop_limit, route.source, route.slid, route.dlid) == (0, native_gid(8), 13, 5)
+
+
+def test_the_routes_that_are_remembered_have_a_bound():
+    known = paths.ConnectionPaths()
+    known.MOST = 2
+    port = Port(AdapterConfig(gids=(GID,)))
+    for number in range(5):
+        known.find({**VECTOR, "traffic_class": number}, port, 1)
+        assert 1 <= len(known._known) <= 2
