@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from softhca.adapter import host_agents
+from softhca.adapter.management_flow import MOST_AT_ONCE, MOST_CONNECTIONS_AT_ONCE
 from softhca.adapter.rings import FULL_RING_RETRY_NS
 from softhca.driver.agents import MadAddress
 from softhca.driver.errors import DriverError
@@ -18,6 +20,8 @@ from softhca.management.mad import Mad, MadHeader
 from softhca.queues import control_fields as control
 from softhca.queues.layout import MAD_ENTRY_BYTES
 from softhca.testing.network import Network
+from softhca.wire.burst import Burst
+from softhca.wire.framing import ROCE_V4
 
 LINKS = ("ipv4", "ipv6", "native")
 CLASS = 0x32
@@ -414,3 +418,108 @@ def test_a_native_port_sends_to_no_lid_0():
         hosts.agent().send(request().encode(), MadAddress(dlid=0))
     assert refused.value.errno == errno.EINVAL
     hosts.network.close()
+
+
+# bounds, and what goes with an agent
+
+
+def fields_of(hosts, agent, **changes):
+    return {
+        "agent": agent.number, "qpn": 1, "qkey": c.GENERAL_QKEY, "is_global": 1, "dgid": hosts.nodes[1].gid,
+        "mad": request().encode(), **changes,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "most"), [
+    ("sl", 15), ("path_bits", 127), ("retries", 255), ("qpn", 0xFFFFFF), ("pkey_index", 0),
+])  # fmt: skip
+def test_a_field_of_a_datagram_may_be_the_greatest_of_its_range_and_no_more(hosts, name, most):
+    agent, session = hosts.agent(), hosts.devices[0].session
+    session.call(control.SEND_MAD, **fields_of(hosts, agent, **{name: most}))
+    with pytest.raises(DriverError, match=name) as refused:
+        session.call(control.SEND_MAD, **fields_of(hosts, agent, **{name: most + 1}))
+    assert refused.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize("method", [1, 63, 64, 65, 126, 127])
+def test_each_bit_of_a_registration_is_one_method(hosts, method):
+    session = hosts.devices[0].session
+    _, _, ring = session.make_ring(1, MAD_ENTRY_BYTES)
+    low, high = 1 << method & (1 << 64) - 1, 1 << method >> 64
+    fields = {"port_num": 1, "mgmt_class": CLASS, "class_version": 1, **ring}
+    number = session.call(control.REGISTER_AGENT, methods_low=low, methods_high=high, **fields)["agent"]
+    resource = hosts.nodes[0].adapter.resources.get(host_agents.Kind.AGENT, number)
+    assert resource.element.methods == {method}
+
+
+def test_with_an_agent_go_its_timer_and_its_events(hosts):
+    adapter = hosts.nodes[0].adapter
+    agent, flow = hosts.agent(), adapter.port.management[1]
+    agent.send(request(management_class=CLASS).encode(), hosts.to(), timeout_ms=1000)
+    assert flow.armed_ns > 0
+    forgotten = []
+    sink = SimpleNamespace(forget=lambda kind, element: forgotten.append((kind, element)))
+    adapter.hosts[1].asynchronous = sink
+    agent.unregister()
+    assert flow.armed_ns == 0
+    assert forgotten == [(kind, agent.number) for kind in control.AGENT_EVENTS]
+
+
+def test_queue_pair_0_sends_without_a_global_header_and_without_the_ports_pkeys():
+    hosts = Hosts("native", host_subnet_management=True, pkeys=(0x8001,))
+    agent = hosts.agent(management_class=c.CLASS_SUBN_LID)
+    asked = request(management_class=c.CLASS_SUBN_LID, attribute=c.ATTRIBUTE_PORT_INFO, data=b"").encode()
+    fields = {"agent": agent.number, "dlid": hosts.nodes[1].lid, "mad": asked}
+    for wrong in ({"qpn": 1}, {"is_global": 1, "dgid": hosts.nodes[1].gid}):
+        with pytest.raises(DriverError, match="queue pair 0 sends to queue pair 0") as refused:
+            hosts.devices[0].session.call(control.SEND_MAD, **fields, **wrong)
+        assert refused.value.errno == errno.EINVAL
+    full = dict.fromkeys(("qpn", "qkey", "is_global", "sl", "path_bits", "pkey_index", "traffic_class"), 0)
+    subnet, general = hosts.nodes[0].adapter.port.management
+    full["dlid"] = hosts.nodes[1].lid
+    assert host_agents.destination_of(subnet, full).pkey == 0xFFFF
+    assert host_agents.destination_of(general, {**full, "qpn": 1}).pkey == 0x8001
+    hosts.network.close()
+
+
+def came(management_class, framing, **way):
+    """What a flow is given of a datagram of a class."""
+    data = request(management_class=management_class).encode()
+    view = SimpleNamespace(qkey=c.GENERAL_QKEY, payload=0, payload_bytes=len(data), source_qp=1, pkey=0xFFFF)
+    return view, SimpleNamespace(buffer=data, framing=framing, **way)
+
+
+def test_messages_for_connections_have_a_limit_of_their_own(hosts, monkeypatch):
+    flow, taken = hosts.nodes[0].adapter.port.management[1], []
+    monkeypatch.setattr(flow.dispatcher, "receive", lambda data, source: taken.append(data[1]))
+    way = {"source": hosts.nodes[1].gid, "destination": hosts.nodes[0].gid, "traffic_class": 0}
+    for management_class, most in ((CLASS, MOST_AT_ONCE), (c.CLASS_COMM_MGT, MOST_CONNECTIONS_AT_ONCE)):
+        for _ in range(most + 5):
+            flow.receive(*came(management_class, ROCE_V4, **way), 10**12)
+        assert taken.count(management_class) == most
+    assert hosts.counter("drops_rate") == 10
+
+
+def test_the_way_of_a_native_datagram_is_the_way_back(monkeypatch):
+    hosts = Hosts("native")
+    flow, found = hosts.nodes[0].adapter.port.management[1], []
+    monkeypatch.setattr(flow.dispatcher, "receive", lambda data, source: found.append(source))
+    gids = {"source": None, "destination": None, "traffic_class": 0}
+    for slid, sl, path_bits in ((7, 3, 5), (7, 3, 6), (7, 4, 5), (8, 3, 5)):
+        flow.receive(*came(CLASS, 0, slid=slid, sl=sl, path_bits=path_bits, **gids), 10**12)
+        assert (found[-1].lid, found[-1].sl, found[-1].path_bits) == (slid, sl, path_bits)
+    hosts.network.close()
+
+
+def test_datagrams_of_a_port_are_numbered_one_after_the_other(hosts):
+    agent, flow = hosts.agent(), hosts.nodes[0].adapter.port.management[1]
+    found, burst = [], Burst()
+    names = ("sl", "path_bits", "pkey_index", "traffic_class", "dlid")
+    to = host_agents.destination_of(flow, {**dict.fromkeys(names, 0), **fields_of(hosts, agent)})
+    for _ in range(3):
+        assert flow.queue(request().encode(), to)
+        burst.reset()
+        assert flow.produce(burst, 0) == 1
+        start = burst.route.prefix_bytes
+        found.append(int.from_bytes(burst.buffer[start + 9 : start + 12], "big"))
+    assert found == [found[0] + number for number in range(3)]

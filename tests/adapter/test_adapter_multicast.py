@@ -211,3 +211,63 @@ def test_the_port_by_which_a_queue_pair_has_joined_leaves():
     flow.port_number = 2
     groups.forget(queue_pair)
     assert told == [(1, V4_GROUP)]
+
+
+def receiver(number, port=1):
+    return SimpleNamespace(number=number, flow=SimpleNamespace(port_number=port, multicasts=True))
+
+
+def groups_of_the_alphabet(**limits):
+    """Groups within limits, and what their links were told."""
+    told = []
+    groups = MulticastGroups(AdapterConfig(gids=(gid(1),), **limits))
+    groups.join = lambda port, group: told.append(("join", port, group))
+    groups.leave = lambda port, group: told.append(("leave", port, group))
+    return groups, told
+
+
+def test_each_port_joins_with_its_first_queue_pair_and_leaves_with_its_last():
+    groups, told = groups_of_the_alphabet()
+    first, second, other = receiver(1), receiver(2), receiver(3, port=2)
+    for queue_pair in (first, first, second, other):
+        groups.attach(b"a", queue_pair)
+    assert told == [("join", 1, b"a"), ("join", 2, b"a")]
+    assert groups.members(b"a") == [first, second, other]
+    told.clear()
+    for queue_pair in (first, second):
+        groups.detach(b"a", queue_pair)
+    assert told == [("leave", 1, b"a")]
+    assert groups.heard(b"a")
+    groups.detach(b"a", other)
+    assert told == [("leave", 1, b"a"), ("leave", 2, b"a")]
+    assert not groups.heard(b"a")
+
+
+def test_limits_of_groups_and_members_are_exact():
+    groups, _ = groups_of_the_alphabet(max_mcast_grp=2, max_mcast_qp_attach=2)
+    for group in (b"a", b"b"):
+        for number in (1, 2):
+            groups.attach(group, receiver(number))
+    with pytest.raises(OSError, match="max_mcast_qp_attach = 2") as refused:
+        groups.attach(b"a", receiver(3))
+    assert refused.value.errno == errno.ENOMEM
+    with pytest.raises(OSError, match="max_mcast_grp = 2") as refused:
+        groups.attach(b"c", receiver(1))
+    assert refused.value.errno == errno.ENOMEM
+    groups.attach(b"a", receiver(2))  # one that is in it already takes no place
+    for number in (1, 2):
+        groups.detach(b"a", receiver(number))
+    groups.attach(b"c", receiver(3))
+
+
+def test_a_link_that_cannot_join_says_why():
+    groups, _ = groups_of_the_alphabet()
+
+    def refuse(port, group):
+        raise OSError(errno.ENOBUFS, "too many")
+
+    groups.join = refuse
+    with pytest.raises(OSError, match="its port cannot join: too many") as refused:
+        groups.attach(b"a", receiver(1))
+    assert refused.value.errno == errno.ENOBUFS
+    assert groups.members(b"a") == []

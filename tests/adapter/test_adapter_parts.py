@@ -9,6 +9,7 @@ import pytest
 from softhca.adapter import device_memory, on_demand_commands, port_info
 from softhca.adapter.config import native_gid
 from softhca.adapter.hosts import ChannelHook
+from softhca.adapter.management_flow import RateLimit
 from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.raw_services import RawServices
 from softhca.adapter.resources import Kind
@@ -461,3 +462,17 @@ def test_a_region_on_demand_stays_one_and_changes_what_is_named(monkeypatch):
             change(**fields)
         assert refused.value.errno == code
     assert len(done) == 3
+
+
+# how many datagrams of management pass
+
+
+def test_so_many_datagrams_pass_at_once_and_then_one_a_period():
+    limit = RateLimit(1000, 3)
+    start = 50_000
+    assert [limit.take(start) for _ in range(5)] == [True, True, True, False, False]
+    assert not limit.take(start + 999)
+    assert limit.take(start + 1000)
+    assert not limit.take(start + 1999)
+    assert limit.take(start + 2000)
+    assert [limit.take(start + 100_000) for _ in range(4)] == [True, True, True, False]  # no more for waiting

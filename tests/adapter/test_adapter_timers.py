@@ -141,3 +141,12 @@ def test_many_rearmings_leave_nothing_behind(queue_pairs):
     armed = [queue_pair for queue_pair in queue_pairs if queue_pair.armed_ns]
     assert timers.count() == len(armed)
     assert all(each in timers.slots[each.armed_place] for each in armed)
+
+
+def test_who_was_disarmed_leaves_no_deadline_behind(queue_pairs):
+    timers = fresh(queue_pairs)
+    timers.arm(queue_pairs[0], 1000 * TICK_NS)
+    timers.arm(queue_pairs[1], 10 * TICK_NS)
+    timers.disarm(queue_pairs[0])
+    assert timers.expire(20 * TICK_NS) == [queue_pairs[1]]
+    assert timers.next_deadline() == NEVER

@@ -4,9 +4,11 @@ import errno
 
 import pytest
 
+from softhca.adapter.resources import Kind
 from softhca.adapter.xrc_domains import XrcDomains
 from softhca.driver import services
 from softhca.driver.errors import DriverError
+from softhca.queues import control_fields as control
 from softhca.queues import wqe
 from softhca.queues.control_fields import QPT_XRC_RECV, QPT_XRC_SEND, XRCD_CREATE, XRCD_EXCLUSIVE
 from softhca.queues.layout import (
@@ -408,3 +410,38 @@ def test_who_wants_a_file_s_domain_alone_has_none_that_is_there():
         with pytest.raises(OSError, match="O_EXCL"):
             domains.open(key, flags)
     assert domains.open(key, 0) is domain
+
+
+def test_a_file_is_its_inode_on_its_device_and_its_domain_lasts_as_long_as_one_has_it_open():
+    domains = XrcDomains()
+    first = domains.open((1, 2), XRCD_CREATE)
+    assert domains.open((1, 2), XRCD_CREATE) is first
+    assert domains.open((2, 2), XRCD_CREATE) is not first
+    domains.close((1, 2))
+    assert domains.open((1, 2), 0) is first
+    domains.close((1, 2))
+    domains.close((1, 2))
+    with pytest.raises(OSError, match="no XRC domain") as refused:
+        domains.open((1, 2), 0)
+    assert refused.value.errno == errno.EAGAIN
+
+
+def test_a_host_names_a_file_by_device_and_inode_with_flags_that_there_are():
+    with Network() as world:
+        node = world.add(1, max_xrcd=2)
+        session, resources = node.open().session, node.adapter.resources
+        make, create = control.OPEN_XRCD, control.XRCD_FILE | XRCD_CREATE
+        with pytest.raises(DriverError, match="there are no such flags") as refused:
+            session.call(make, flags=8 | XRCD_CREATE)
+        assert refused.value.errno == errno.EINVAL
+        files = ({"device": 1, "inode": 5}, {"device": 2, "inode": 5})
+        opened = [session.call(make, flags=create, **file)["xrcd"] for file in files]
+        domains = [resources.get(Kind.XRCD, number).element.domain for number in opened]
+        assert domains[0] is not domains[1]
+        with pytest.raises(DriverError, match="max_xrcd = 2") as refused:
+            session.call(make, flags=create, **files[0])  # the file is not open once more
+        assert refused.value.errno == errno.ENOMEM
+        session.call(control.CLOSE_XRCD, xrcd=opened[0])
+        with pytest.raises(DriverError, match="the file has no XRC domain") as refused:
+            session.call(make, flags=control.XRCD_FILE, **files[0])
+        assert refused.value.errno == errno.EAGAIN

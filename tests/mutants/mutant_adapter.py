@@ -9,6 +9,7 @@ from mutant_edits import mutant as m
 
 CONNECTIONS = "adapter/test_adapter_connection_commands.py"
 ATTRIBUTES = "adapter/test_adapter_attributes.py"
+CONFIG = "adapter/test_adapter_config.py"
 SHARING = "adapter/test_adapter_context_sharing.py"
 PARTS = "adapter/test_adapter_parts.py"
 STEERING = "adapter/test_adapter_steering.py"
@@ -16,6 +17,11 @@ SCHEDULER = "adapter/test_adapter_scheduler.py"
 SCALING = "adapter/test_adapter_scaling.py"
 KEYS = "adapter/test_adapter_remote_keys.py"
 DATAGRAMS = "adapter/test_adapter_rd.py"
+MULTICAST = "adapter/test_adapter_multicast.py"
+SHARED = "adapter/test_adapter_xrc.py"
+AGENTS = "adapter/test_adapter_host_agents.py"
+TIMERS = "adapter/test_adapter_timers.py"
+PATHS = "adapter/test_adapter_alternate_paths.py"
 
 ADAPTER: tuple[tuple[Mutant, str], ...] = (
     (m("adapter-caps-without-connections", "adapter/attributes.py", "if profile.has(WRITE_OPTION) and RC in profile.services:", "if profile.has(WRITE_OPTION):",
@@ -296,4 +302,80 @@ ADAPTER: tuple[tuple[Mutant, str], ...] = (
        "a key that is dead counts as in use"), KEYS),
     (m("adapter-rule-of-port-1", "adapter/steering_commands.py", "queue_pair, port.number, fields", "queue_pair, 1, fields",
        "all rules are of the first port"), PARTS),
+    (m("adapter-config-last-lid", "adapter/config.py", "0 <= lid <= LID_LAST_UNICAST:\n", "0 <= lid < LID_LAST_UNICAST:\n",
+       "the last unicast LID is none"), CONFIG),
+    (m("adapter-config-cache", "adapter/config.py", "self.ee_error_cache <= 1 << 20", "self.ee_error_cache < 1 << 20",
+       "the largest cache of errors is refused"), CONFIG),
+    (m("adapter-config-lids-of-lmc", "adapter/config.py", "range(port.lid, port.lid + (1 << port.lmc))", "(port.lid,)",
+       "a port has a LID that is another one's by its LMC"), CONFIG),
+    (m("adapter-config-gids", "adapter/config.py", "len(port.gids) > most_gids", "len(port.gids) >= most_gids",
+       "a full table of GIDs is refused"), CONFIG),
+    (m("adapter-config-pkeys", "adapter/config.py", "len(port.pkeys) > most_pkeys", "len(port.pkeys) >= most_pkeys",
+       "a full table of P_Keys is refused"), CONFIG),
+    (m("adapter-config-ports", "adapter/config.py", "len(self.further_ports) >= MAX_PORTS", "len(self.further_ports) > MAX_PORTS",
+       "an adapter has 256 ports"), CONFIG),
+    (m("adapter-config-vni", "adapter/config.py", "not 0 <= self.vni <= MOST_VNI", "not 0 <= self.vni < MOST_VNI",
+       "the last VXLAN segment is none"), CONFIG),
+    (m("adapter-config-manager-lmc", "adapter/config.py", "check_lid(port.sm_lid, 0)", "check_lid(port.sm_lid, port.lmc)",
+       "a manager has no LID but those with low bits 0"), CONFIG),
+    (m("adapter-config-window", "adapter/config.py", "MINIMUM_WINDOW_BYTES <= self.window_bytes <=", "MINIMUM_WINDOW_BYTES < self.window_bytes <=",
+       "the smallest window is refused"), CONFIG),
+    (m("adapter-config-most-reads", "adapter/config.py", "\"max_qp_rd_atom\": 255", "\"max_qp_rd_atom\": 256",
+       "an adapter has more READs than a byte counts"), CONFIG),
+    (m("adapter-config-most-elements", "adapter/config.py", "\"max_sge\": 1024", "\"max_sge\": 2048",
+       "a request has 2048 elements"), CONFIG),
+    (m("adapter-config-most-domains", "adapter/config.py", "\"max_pd\": (1 << 24) - 1", "\"max_pd\": 1 << 24",
+       "an adapter has more domains than numbers"), CONFIG),
+    (m("adapter-path-permissive", "adapter/paths.py", "if not 0 < dlid <= LID_LAST_MULTICAST:", "if not 0 < dlid <= LID_LAST_MULTICAST + 1:",
+       "a path leads to the permissive LID"), CONFIG),
+    (m("adapter-path-own-gid", "adapter/paths.py", " and vector[\"dgid\"] in port.gids:", ":",
+       "a GID without a LID leads to the own port"), CONFIG),
+    (m("adapter-path-most", "adapter/paths.py", "if len(self._known) >= self.MOST:", "if False:",
+       "routes are remembered without a bound"), CONFIG),
+    (m("adapter-path-native-sgid", "adapter/paths.py", "        port.gid_table[vector.get(\"sgid_index\", 0)],\n        bytes", "        port.gid_table[0],\n        bytes",
+       "a native route has the first GID"), CONFIG),
+    (m("adapter-group-join-once", "adapter/multicast.py", "        if port not in ports.values():\n            self._join", "        if not ports:\n            self._join",
+       "the second port with a queue pair in a group does not join"), MULTICAST),
+    (m("adapter-group-leave-last", "adapter/multicast.py", "        if port not in ports.values():\n            self.leave", "        if not ports:\n            self.leave",
+       "a port leaves a group with the last queue pair of all ports"), MULTICAST),
+    (m("adapter-group-twice", "adapter/multicast.py", "        if queue_pair.number in group:\n            return\n", "",
+       "who is in a full group is refused in it"), MULTICAST),
+    (m("adapter-group-empty", "adapter/multicast.py", "        if not group:\n            del self._groups[gid], self._ports[gid]\n", "",
+       "a group that all have left is still heard"), MULTICAST),
+    (m("adapter-xrcd-flags", "adapter/xrc_domains.py", "if flags & ~(XRCD_FILE | XRCD_CREATE | XRCD_EXCLUSIVE):", "if flags & ~(XRCD_FILE | XRCD_CREATE | XRCD_EXCLUSIVE | 8):",
+       "an XRC domain is opened with flags that there are not"), SHARED),
+    (m("adapter-xrcd-device", "adapter/xrc_domains.py", "(fields[\"device\"], fields[\"inode\"]) if", "(0, fields[\"inode\"]) if",
+       "two files with one inode have one XRC domain"), SHARED),
+    (m("adapter-xrcd-refused-open", "adapter/xrc_domains.py", "    number = adapter.resources.reserve(Kind.XRCD)\n    key = (fields[\"device\"], fields[\"inode\"]) if flags & XRCD_FILE else None\n    domain = XrcDomain() if key is None else adapter.xrc_domains.open(key, flags)\n", "    key = (fields[\"device\"], fields[\"inode\"]) if flags & XRCD_FILE else None\n    domain = XrcDomain() if key is None else adapter.xrc_domains.open(key, flags)\n    number = adapter.resources.reserve(Kind.XRCD)\n",
+       "who was refused an XRC domain has the file open"), SHARED),
+    (m("adapter-agent-high-methods", "adapter/host_agents.py", "fields[\"methods_high\"] << 64", "fields[\"methods_high\"] << 63",
+       "methods from 64 on are registered one below"), AGENTS),
+    (m("adapter-agent-last-method", "adapter/host_agents.py", "range(MAX_METHOD + 1)", "range(MAX_METHOD)",
+       "the last method is registered by nobody"), AGENTS),
+    (m("adapter-agent-events", "adapter/host_agents.py", "    host.forget(AGENT_EVENTS, resource.number)\n", "",
+       "an event of an agent that went names a later one"), AGENTS),
+    (m("adapter-agent-timer", "adapter/host_agents.py", "        adapter.timers.disarm(agent.flow)\n", "        pass\n",
+       "the timer of the last agent that went expires"), AGENTS),
+    (m("adapter-agent-retries", "adapter/host_agents.py", "if fields[\"retries\"] > MAX_RETRIES:", "if fields[\"retries\"] >= MAX_RETRIES:",
+       "as many retries as there may be are refused"), AGENTS),
+    (m("adapter-agent-subnet-global", "adapter/host_agents.py", "(fields[\"qpn\"] or fields[\"is_global\"])", "fields[\"qpn\"]",
+       "queue pair 0 sends with a global header"), AGENTS),
+    (m("adapter-agent-level", "adapter/host_agents.py", "fields[\"sl\"] > _MAX_SL or", "fields[\"sl\"] >= _MAX_SL or",
+       "the last service level is none"), AGENTS),
+    (m("adapter-agent-path-bits", "adapter/host_agents.py", "fields[\"path_bits\"] > _MAX_PATH_BITS:", "fields[\"path_bits\"] >= _MAX_PATH_BITS:",
+       "the last path bits are none"), AGENTS),
+    (m("adapter-agent-pkey", "adapter/host_agents.py", "if fields[\"pkey_index\"] >= len(port.pkeys):", "if fields[\"pkey_index\"] > len(port.pkeys):",
+       "a P_Key index one beyond the table"), AGENTS),
+    (m("adapter-agent-subnet-pkey", "adapter/host_agents.py", "port.pkey(fields[\"pkey_index\"]) if flow.number == GENERAL_QPN else 0xFFFF", "port.pkey(fields[\"pkey_index\"])",
+       "queue pair 0 has the port's P_Key"), AGENTS),
+    (m("adapter-mad-connections-rate", "adapter/management_flow.py", "rate = self._connection_rate if management_class == CLASS_COMM_MGT else self._rate", "rate = self._rate",
+       "messages for connections pass as seldom as others"), AGENTS),
+    (m("adapter-mad-level", "adapter/management_flow.py", "arrival.sl if native else 0", "0",
+       "the service level of a datagram is not known"), AGENTS),
+    (m("adapter-mad-path-bits", "adapter/management_flow.py", "arrival.path_bits if native else 0", "0",
+       "the path bits of a datagram are not known"), AGENTS),
+    (m("adapter-mad-psn", "adapter/management_flow.py", "(self._psn + 1) & 0xFFFFFF", "self._psn & 0xFFFFFF",
+       "all datagrams of a port have one PSN"), AGENTS),
+    (m("adapter-timer-vacate", "adapter/timers.py", "        if not slot:\n            self._vacate(flow.armed_place)\n", "",
+       "a slot of the wheel that is empty is a deadline"), TIMERS),
 )
