@@ -232,7 +232,13 @@ def test_who_names_an_address_that_a_shared_adapter_is_without_is_refused(loopba
         with pytest.raises(DriverError, match=f"is without {third} ") as refused:
             registry.open_device("more")
         assert refused.value.errno == errno.EADDRINUSE
+        devices.add(f"apart=udp:{second}", mode)
+        with pytest.raises(DriverError, match=second) as refused:
+            registry.open_device("apart")
+        assert refused.value.errno == errno.EADDRINUSE
+        assert mode == "process" or "has it among other addresses" in refused.value.message
     finally:
+        devices.remove("apart")
         for each in reversed(opened):
             each.close()
         for name in asked:

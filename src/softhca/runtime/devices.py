@@ -38,7 +38,7 @@ from softhca.runtime.specification import (
 
 MODES = ("embedded", "process")
 
-NOT_SHARED = "its user is no softhca program of this user that shares it"
+NOT_SHARED = "its user is no softhca program of this user that shares it, or has it among other addresses"
 
 JOIN_ATTEMPTS = 10
 """How many adapters may end while one that has found them waits to be served."""
