@@ -26,7 +26,7 @@ class _Pending(NamedTuple):
     target: Hashable
 
 
-class PendingRequests:
+class UnansweredRequests:
     """Those of one program, the oldest first."""
 
     def __init__(self) -> None:

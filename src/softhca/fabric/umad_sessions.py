@@ -16,7 +16,7 @@ from softhca.fabric.mad_plane import ANSWERED, DELIVERED, Datagram, Endpoint, Ma
 from softhca.fabric.notices import NEVER_NS
 from softhca.fabric.topology import End, Topology
 from softhca.fabric.umad_names import MOST_SESSIONS
-from softhca.fabric.umad_requests import PendingRequests
+from softhca.fabric.umad_requests import UnansweredRequests
 from softhca.management import constants as c
 from softhca.management import rmpp
 from softhca.management.administration_attributes import AdministrationHeader
@@ -63,7 +63,7 @@ class Session:
         self.origin = origin
         self.peer_id = peer_id
         self.outgoing: deque[bytes] = deque()
-        self.requests = PendingRequests()
+        self.requests = UnansweredRequests()
         self.endpoint: Endpoint
 
 
