@@ -12,7 +12,7 @@ from softhca.fabric.generators import fat_tree
 from softhca.fabric.mad_plane import Datagram, MadPlane
 from softhca.fabric.notices import NEVER_NS
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
-from softhca.fabric.umad_requests import LIMIT_NS, MOST, PendingRequests
+from softhca.fabric.umad_requests import LIMIT_NS, MOST, UnansweredRequests
 from softhca.management import constants as c
 from softhca.management import rmpp
 from softhca.management.administration_attributes import AdministrationHeader
@@ -306,7 +306,7 @@ def test_a_long_name_is_told_with_its_end() -> None:
 
 def test_an_answer_is_told_by_its_class_and_by_the_program_s_part_of_the_transaction() -> None:
     """The upper 16 bits are the plane's while a request is under way."""
-    requests = PendingRequests()
+    requests = UnansweredRequests()
 
     def mad(management_class: int, transaction: int) -> bytes:
         header = MadHeader(management_class=management_class, method=1, transaction_id=transaction)
