@@ -10,7 +10,7 @@ from mad_tools import Tool, bring_up, lid_of, node_info, paths, smp
 
 from softhca.fabric.generators import fat_tree, random_fabric
 from softhca.fabric.mad_plane import Datagram, MadPlane
-from softhca.fabric.port_state import ARMED
+from softhca.fabric.port_state import ARMED, IS_SM, PHYS_DISABLED, PHYS_POLLING
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.management import constants as c
 from softhca.management.attributes import PortInfo
@@ -454,3 +454,46 @@ def test_numbers_of_programs_are_given_once() -> None:
     assert tool.endpoint.number == 1
     plane._next_number = 0xFFFF
     assert [Tool(plane, (3, 1)).endpoint.number for _ in range(3)] == [0xFFFF, 2, 3]
+
+
+def test_a_port_is_a_manager_s_until_the_last_one_there_has_gone() -> None:
+    plane = MadPlane(line())
+    managers = [plane.attach(End(0, 1), lambda datagram: True) for _ in range(2)]
+    port = managers[0].port
+    for each in managers:
+        plane.set_manager(each, True, 0)
+    plane.detach(managers[0], 0)
+    assert port.info.capability_mask & IS_SM
+    plane.set_manager(managers[1], False, 0)
+    assert not port.info.capability_mask & IS_SM
+
+
+def test_whoever_keeps_ways_hears_of_links_and_of_sets() -> None:
+    plane, tool = fabric()
+    before = plane.epoch
+    assert plane.fail(2, 0)
+    assert plane.epoch > before
+    before = plane.epoch
+    assert plane.restore(2, 0)
+    assert plane.epoch > before
+    before = plane.epoch
+    assert tool.port_info([1]) is not None
+    assert plane.epoch == before
+    tool.set_port([], 1, lid=9)
+    assert plane.epoch > before
+
+
+def test_a_link_that_is_down_is_not_lost_once_more() -> None:
+    plane = MadPlane(line())
+    here, there = plane.nodes[1].ports[2], plane.nodes[2].ports[1]
+    assert here is not None
+    assert there is not None
+    there.disabled = True
+    plane._retrain(plane.nodes[1], here)
+    assert (here.info.phys_state, there.info.phys_state) == (PHYS_POLLING, PHYS_DISABLED)
+    assert plane.fail(1, 0)
+    assert [each.counts.get("link_downed", 0) for each in (here, there)] == [0, 0]
+    there.disabled = False
+    assert plane.restore(1, 0)
+    assert plane.fail(1, 0)
+    assert [each.counts.get("link_downed", 0) for each in (here, there)] == [1, 1]

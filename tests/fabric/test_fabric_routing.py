@@ -22,7 +22,7 @@ from softhca.fabric.graph import NO_SWITCH, Graph
 from softhca.fabric.lids import LidError, Lids, assign_lids
 from softhca.fabric.routing import ENGINES, NO_ROUTE, Routes, RoutingError, route
 from softhca.fabric.topology import NodeKind, Topology
-from softhca.fabric.trees import multicast_tree
+from softhca.fabric.trees import multicast_tree, without_copies
 from softhca.fabric.up_down import UpDownRouting
 from softhca.fabric.verify import credit_loop, reach
 
@@ -413,3 +413,75 @@ def test_a_peak_is_near_to_the_farthest_and_then_to_all() -> None:
     ):
         routing._below = np.array(below, np.uint8)
         assert routing.peak(members) == peak
+
+
+def chain_of_leaves() -> Topology:
+    """Three switches with a host each, and between them two without: from the first leaf to the third the
+    only way goes down in the middle and up again.
+    """
+    builder = Builder()
+    for name, kind, ports in (
+        ("a", NodeKind.SWITCH, 2), ("top1", NodeKind.SWITCH, 2), ("b", NodeKind.SWITCH, 3),
+        ("top2", NodeKind.SWITCH, 2), ("c", NodeKind.SWITCH, 2), ("h1", NodeKind.CHANNEL_ADAPTER, 1),
+        ("h2", NodeKind.CHANNEL_ADAPTER, 1), ("h3", NodeKind.CHANNEL_ADAPTER, 1),
+    ):  # fmt: skip
+        builder.add(name, kind, ports)
+    for one, other in (
+        ((0, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 2), (3, 1)), ((3, 2), (4, 1)),
+        ((5, 1), (0, 2)), ((6, 1), (2, 3)), ((7, 1), (4, 2)),
+    ):  # fmt: skip
+        builder.link(one, other)
+    return builder.topology()
+
+
+def test_where_the_levels_of_a_tree_leave_a_gap_heights_are_hops_from_the_middle() -> None:
+    routes = route(chain_of_leaves(), "up-down")
+    ends = routes.graph.endpoints
+    for source in ends.switch.tolist():
+        for target in range(len(ends)):
+            assert routes.way(source, int(routes.lids.base[target]))[-1][0] == ends.switch[target]
+    with pytest.raises(RoutingError, match="not all hosts are reached"):
+        route(chain_of_leaves(), "fat-tree")
+
+
+def test_lids_of_one_port_take_several_ways_up() -> None:
+    routes = route(FABRICS["tree"], "fat-tree", lmc=1)
+    assert set(routes.lids.lmc.tolist()) == {0, 1}
+    ends = routes.graph.endpoints
+    hosts = np.flatnonzero(ends.port > 0).tolist()
+    leaf, far = int(ends.switch[hosts[0]]), hosts[-1]
+    assert leaf != ends.switch[far]
+    first, second = routes.lids.of(far)
+    assert routes.tables[leaf, first] != routes.tables[leaf, second]
+
+
+def test_a_port_s_lids_do_not_begin_in_front_of_another_one_s() -> None:
+    builder = Builder()
+    builder.add("switch", NodeKind.SWITCH, 2)
+    builder.add("host", NodeKind.CHANNEL_ADAPTER, 1)
+    builder.link((0, 1), (1, 1))
+    graph = Graph(builder.topology())
+    lids = assign_lids(graph, 1, {graph.topology.nodes[0].port_guid(0): 3})
+    assert [list(lids.of(endpoint)) for endpoint in range(2)] == [[3], [4, 5]]
+
+
+def test_a_fabric_of_nobody_has_no_lid() -> None:
+    lids = assign_lids(Graph(Topology((), ())))
+    assert (lids.top, lids.owner.tolist()) == (0, [-1])
+
+
+def test_there_is_no_way_between_switches_that_do_not_hang_together() -> None:
+    builder = Builder()
+    for name in "ab":
+        builder.add(name, NodeKind.SWITCH, 2)
+    graph = Graph(builder.topology())
+    assert graph.distances.tolist() == [[0, 255], [255, 0]]
+
+
+def test_who_only_sends_to_a_group_keeps_his_neighbours_copies() -> None:
+    graph = Graph(FABRICS["one switch"])
+    hosts = np.flatnonzero(graph.endpoints.port > 0).tolist()[:3]
+    tree = multicast_tree(graph, UpDownRouting(graph), hosts)
+    without_copies(graph, tree, hosts[:1])
+    exits = graph.endpoints.exit_port
+    assert np.flatnonzero(tree[0]).tolist() == sorted(int(exits[each]) for each in hosts[1:])

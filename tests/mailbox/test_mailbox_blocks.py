@@ -141,6 +141,12 @@ def test_another_length_than_the_agreed_one_is_refused():
     assert judged(terms, block_of(terms, 5, REQUEST, MESSAGE[1:]))[0] == TAKEN
 
 
+def test_none_but_empty_messages_where_that_is_agreed():
+    free, terms = Terms(slot_bytes=128), Terms(slot_bytes=128, fixed_bytes=0)
+    assert judged(terms, block_of(free, 5, DATA, b""))[0] == TAKEN
+    assert judged(terms, block_of(free, 5, DATA, b"x"))[0] == LENGTH
+
+
 @pytest.mark.parametrize("number", [0, 2, 3, 255])
 def test_another_algorithm_is_refused_before_anything_is_hashed(number):
     terms = Terms()

@@ -56,7 +56,9 @@ def test_what_is_noted_behind_a_torn_record_is_found_again(torn):
     disk = Disk()
     first = Journal(disk)
     assert first.accept(5, b"first", 1)
-    journal = Journal(Disk(disk.getvalue() + torn))
+    whole = disk.getvalue()
+    journal = Journal(Disk(whole + torn))
+    assert journal._file.getvalue() == whole
     assert journal.accept(6, b"second", 2)
     journal.begin(6)
     again = Journal(Disk(journal._file.getvalue()))
@@ -83,6 +85,19 @@ def test_a_journal_that_begins_anew_loses_nothing_wherever_its_machine_stops():
         found = Journal(Disk(state))
         assert (what(found), found.last_number) == (left, 4)
         assert not found.accept(4, b"again", 9)
+
+
+def test_an_outcome_of_no_bytes_is_one_when_a_journal_has_begun_anew():
+    disk = Disk()
+    journal = Journal(disk)
+    for number in (1, 2):
+        assert journal.accept(number, bytes(REWRITE_BYTES // 2), number)
+    journal.begin(1)
+    journal.end(1, b"")
+    before = len(disk.there)
+    journal.outcome_sent(2)
+    assert len(disk.there) < before
+    assert what(Journal(Disk(disk.there))) == [(1, True, b"")]
 
 
 @pytest.mark.parametrize(

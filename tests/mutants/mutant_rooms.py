@@ -32,6 +32,18 @@ ON_RMPP = "management/test_management_rmpp.py"
 ON_MANAGEMENT = "management/test_management_rules.py"
 ON_BOXES = "mailbox/test_mailbox_rules.py"
 ON_ROUTES = "wire/test_wire_route.py"
+TREES = "fabric/trees.py"
+GRAPH = "fabric/graph.py"
+LIDS = "fabric/lids.py"
+ROUTING = "fabric/routing.py"
+UP_DOWN = "fabric/up_down.py"
+ON_FABRIC_ROUTING = "fabric/test_fabric_routing.py"
+MAD_PLANE = "fabric/mad_plane.py"
+ON_MAD_PLANE = "fabric/test_fabric_mad_plane.py"
+BLOCKS = "mailbox/blocks.py"
+ON_BLOCKS = "mailbox/test_mailbox_blocks.py"
+JOURNAL = "mailbox/journal.py"
+ON_JOURNAL = "mailbox/test_mailbox_journal.py"
 
 ROOMS: tuple[tuple[Mutant, str], ...] = (
     (m("window-turn-is-kept-for-good", "transport/window.py", "                    self.turn = None\n                    self.pass_on()\n", "                    self.pass_on()\n",
@@ -532,5 +544,37 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "more streams wait to be accepted than may"), "sockets/test_sockets_listening_rules.py"),
     (m("listening-close-leaves-who-asked-early", "sockets/listening.py", "        self._go_on()\n        for stream in waiting:\n            stream.refuse()", "        for stream in waiting:\n            stream.refuse()",
        "who asked early is not refused by the close"), "sockets/test_sockets_listening_rules.py"),
+    (m("tree-send-only-silences-a-switch", TREES, "mask[graph.endpoints.exit_port[endpoint]] = False", "mask[:] = False",
+       "members beside one that only sends get no copies"), ON_FABRIC_ROUTING),
+    (m("graph-no-way-is-a-long-way", GRAPH, "np.minimum(found, 255)", "np.minimum(found, 254)",
+       "switches that do not hang together are 254 hops apart"), ON_FABRIC_ROUTING),
+    (m("lids-first-of-a-range-alone", LIDS, "(owner[lid : lid + step] >= 0).any():\n            lid += step", "owner[lid] >= 0:\n            lid += step",
+       "a port's LIDs begin in front of another one's"), ON_FABRIC_ROUTING),
+    (m("lids-of-nobody-end-below-zero", LIDS, "if len(used) else 1]", "if len(used) else 0]",
+       "the highest LID of a fabric of nobody is -1"), ON_FABRIC_ROUTING),
+    (m("routes-without-an-lmc", ROUTING, "assign_lids(graph, lmc)", "assign_lids(graph)",
+       "an LMC that is asked for is forgotten"), ON_FABRIC_ROUTING),
+    (m("up-down-keeps-levels-with-a-gap", UP_DOWN, "        if levels is not None and self._gaps():\n", "        if False:\n",
+       "hosts of a fabric that is nearly a tree do not reach each other"), ON_FABRIC_ROUTING),
+    (m("up-down-gap-is-none-at-all", UP_DOWN, "== FAR).any())", "== FAR).all())",
+       "a fabric is a tree until nobody reaches anybody"), ON_FABRIC_ROUTING),
+    (m("fat-tree-lids-share-a-way", UP_DOWN, " + destination.path)", ")",
+       "all LIDs of a port take the same way"), ON_FABRIC_ROUTING),
+    (m("plane-last-word-makes-a-manager", MAD_PLANE, "some = any(each.is_manager for each in self._at.get(end, []))", "some = is_manager",
+       "a port is no manager's any more while one is there"), ON_MAD_PLANE),
+    (m("plane-link-changes-no-way", MAD_PLANE, "        self.epoch += 1\n        peer", "        peer",
+       "packets go on by the ways from before a link failed"), ON_MAD_PLANE),
+    (m("plane-set-changes-no-way", MAD_PLANE, "            self.epoch += method == c.METHOD_SET\n", "",
+       "packets go on by the ways from before a table changed"), ON_MAD_PLANE),
+    (m("plane-peer-of-a-disabled-port-is-not-polling", MAD_PLANE, "PHYS_DISABLED if each.disabled else PHYS_POLLING", "PHYS_DISABLED if port.disabled else PHYS_POLLING",
+       "the disabled end of a link says that it polls"), ON_MAD_PLANE),
+    (m("plane-counts-what-was-down", MAD_PLANE, "if lost and before != DOWN:", "if lost:",
+       "a link that was down counts as lost once more"), ON_MAD_PLANE),
+    (m("blocks-any-length-for-none", BLOCKS, "self._fixed_bytes >= 0 and length", "self._fixed_bytes > 0 and length",
+       "where empty messages are agreed on others are taken"), ON_BLOCKS),
+    (m("journal-torn-end-stays", JOURNAL, "        self._file.seek(self._bytes)\n        self._file.truncate()\n", "        self._file.seek(self._bytes)\n",
+       "what a crash has torn stays in the file"), ON_JOURNAL),
+    (m("journal-empty-outcome-is-lost", JOURNAL, "    if entry.outcome is not None:\n        records", "    if entry.outcome:\n        records",
+       "an action whose outcome is empty counts as interrupted behind a new beginning"), ON_JOURNAL),
 )  # fmt: skip
 """Each with the tests that judge it."""
