@@ -2,9 +2,13 @@
 
 import errno
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from softhca.adapter import path_migration
+from softhca.adapter.config import AdapterConfig
+from softhca.adapter.port import PORT_INIT, Port
 from softhca.driver import services
 from softhca.driver.connections import (
     CM_DISCONNECT_REQUEST,
@@ -23,9 +27,11 @@ from softhca.driver.connections import (
 from softhca.driver.errors import DriverError
 from softhca.management.cm import messages as m
 from softhca.queues.control_fields import EVENT_PATH_MIG, EVENT_PATH_MIG_ERR, QPT_RD
+from softhca.testing.addressing import gid
 from softhca.testing.ends import SEND, End, post
 from softhca.testing.network import Network
-from softhca.transport.migration import ARMED, MIGRATED, REARMED
+from softhca.transport.migration import ARMED, FAIL, MIGRATED, REARMED
+from softhca.transport.states import RC
 
 SERVICE = 0x0106_1C46
 TIMEOUT, RETRIES = 8, 2
@@ -498,3 +504,67 @@ def test_a_goodbye_along_a_path_that_was_not_agreed_upon_is_a_strangers(asked):
             assert manager.counters["drops_unmatched"] == before + 1
     # by another port of its own, but from where the peer is: that is the peer
     assert scene.next(1, CM_DISCONNECT_REQUEST).id == scene.ids[1]
+
+
+# rules alone
+
+
+def armed_pair(number, port_number, migration=ARMED):
+    """What a port that fails sees of a queue pair, and how it was told to migrate."""
+    told = []
+    flow = SimpleNamespace(port_number=port_number)
+    return SimpleNamespace(
+        number=number, migration=migration, flow=flow, told=told, migrate=lambda *step: told.append(step)
+    )
+
+
+def test_only_armed_connections_of_the_port_that_fails_leave_it():
+    pairs = [armed_pair(1, 1), armed_pair(2, 2), armed_pair(3, 1, MIGRATED), armed_pair(4, 1)]
+    adapter = SimpleNamespace(queue_pairs={each.number: each for each in pairs})
+    path_migration.port_failed(adapter, SimpleNamespace(number=1), 7)
+    assert [each.told for each in pairs] == [[(FAIL, 7)], [], [], [(FAIL, 7)]]
+
+
+def test_the_managers_of_all_ports_learn_that_a_queue_pair_has_gone_to_another_path():
+    told = []
+
+    def manager(number):
+        connections = SimpleNamespace(migrated=lambda qpn, route: told.append((number, qpn, route)))
+        return SimpleNamespace(has_connections=number != 2, connections=connections)
+
+    ports = [SimpleNamespace(number=number, management=(None, manager(number))) for number in (1, 2, 3)]
+    queue_pair = SimpleNamespace(number=9, flow=SimpleNamespace(route="route"))
+    path_migration.path_taken(SimpleNamespace(ports=ports), queue_pair)
+    assert told == [(1, 9, "route"), (3, 9, "route")]
+
+
+def alternate(port, **attributes):
+    """What `alternate_of` makes of attributes of an RC queue pair with a path MTU of 256 bytes."""
+    connection = SimpleNamespace(service=RC, path_mtu_bytes=256, dest_qp=5, number=7)
+    vector = {"dgid": gid(9), "is_global": 1}
+    return path_migration.alternate_of(
+        SimpleNamespace(port_of=lambda number, name: port), connection,
+        {"alt_ah_attr": vector, "alt_port_num": 1, **attributes},
+    )  # fmt: skip
+
+
+def test_the_bounds_of_an_alternate_path_are_exact():
+    port = Port(AdapterConfig(gids=(gid(1),), pkeys=(0xFFFF, 0x8001), active_mtu=3))
+    taken = alternate(port, alt_pkey_index=1, alt_timeout=31, path_mtu=3)
+    assert (taken.pkey, taken.pkey_index, taken.timeout) == (0x8001, 1, 31)
+    for name, attributes in (
+        ("alt_pkey_index = 2", {"alt_pkey_index": 2}),
+        ("alt_timeout = 32", {"alt_timeout": 32}),
+        ("its active_mtu is less than path_mtu", {"path_mtu": 4}),
+    ):
+        with pytest.raises(OSError, match=name) as refused:
+            alternate(port, **attributes)
+        assert refused.value.errno == errno.EINVAL
+
+
+def test_a_link_that_is_back_makes_no_port_active_that_has_no_lid():
+    with Network(link="native") as world:
+        node = world.add(1, lid=0)
+        assert node.adapter.port.state == PORT_INIT
+        node.adapter.set_link(1, True)
+        assert node.adapter.port.state == PORT_INIT

@@ -584,3 +584,22 @@ def test_the_routes_that_are_remembered_have_a_bound():
     for number in range(5):
         known.find({**VECTOR, "traffic_class": number}, port, 1)
         assert 1 <= len(known._known) <= 2
+
+
+def test_the_window_that_was_used_longest_ago_is_forgotten_first():
+    port = Port(AdapterConfig(gids=(GID,), max_windows=2))
+    for number in (5, 6, 5, 7):
+        port.window_for(gid(number))
+    assert list(port.windows) == [gid(5), gid(7)]
+
+
+@pytest.mark.parametrize(("values", "overhead", "far"), [
+    ({}, 100, True), ({"window_bytes": 1 << 20}, 100, False), ({}, 0, False),
+])  # fmt: skip
+def test_only_a_window_of_a_path_that_costs_more_grows_far_unless_configured(values, overhead, far):
+    window = Port(AdapterConfig(gids=(GID,), **values), lambda destination: overhead).window_for(gid(5))
+    assert (window.packet_overhead_bytes, window.far_maximum_bytes > 0) == (overhead, far)
+
+
+def test_packets_of_a_native_port_cost_their_own_bytes():
+    assert Port(native(), lambda destination: 100).window_for(native_gid(9)).packet_overhead_bytes == 0
