@@ -27,7 +27,7 @@ from softhca.fabric.umad_sessions import attachment
 from softhca.runtime.fabric_control import ControlError, ask
 from softhca.runtime.fabric_loop import FabricLoop
 from softhca.runtime.fabric_server import FabricServer
-from softhca.wire.route import V4_MAPPED_PREFIX
+from softhca.wire.route import gid_of
 
 if TYPE_CHECKING:
     from softhca.fabric.manager.managed_fabric import ManagedFabric
@@ -107,7 +107,7 @@ def _gid(text: str) -> bytes:
         raise UsageError(f"--addresses: {text!r} is no address") from None
     if address.is_multicast or address.is_unspecified:
         raise UsageError(f"--addresses: {text!r} is no host's address")
-    return address.packed if address.version == 6 else V4_MAPPED_PREFIX + address.packed
+    return gid_of(address.packed)
 
 
 def _attend(loop: FabricLoop) -> None:

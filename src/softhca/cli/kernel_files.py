@@ -26,7 +26,7 @@ from softhca.runtime.specification import (
     resolve,
 )
 from softhca.system_files import FOLDER, PLACE
-from softhca.wire.route import V4_MAPPED_PREFIX
+from softhca.wire.route import gid_of
 
 LANES = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
 """How many lanes a link has, by ``ibv_port_attr.active_width``."""
@@ -150,8 +150,7 @@ def _hex(data: bytes) -> str:
 
 
 def _gid(address: str) -> bytes:
-    packed = ipaddress.ip_address(address.partition("%")[0]).packed
-    return packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed
+    return gid_of(ipaddress.ip_address(address.partition("%")[0]).packed)
 
 
 def _netdev(address: str) -> str:

@@ -35,7 +35,7 @@ from softhca.links.link import AGAIN, NEVER, SENT
 from softhca.links.variables import FAULTS
 from softhca.links.wrapped import WrappedLink
 from softhca.wire.burst import Burst
-from softhca.wire.route import V4_MAPPED_PREFIX, Route
+from softhca.wire.route import Route, gid_of
 
 PEERS_VARIABLE = "SOFTHCA_PEERS"
 
@@ -281,7 +281,7 @@ def adapter_numbers(peers: str) -> Callable[[bytes], int]:
             packed = ipaddress.ip_address(word.strip()).packed
         except ValueError:
             continue
-        known.setdefault(V4_MAPPED_PREFIX + packed if len(packed) == 4 else packed, number)
+        known.setdefault(gid_of(packed), number)
     return lambda gid: known.get(gid) or (1 << 128) + int.from_bytes(gid, "big")
 
 

@@ -23,7 +23,7 @@ from softhca.links.link import AGAIN, SENT, Link
 from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, send_burst
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import ROCE_V4, ROCE_V6
-from softhca.wire.route import V4_MAPPED_PREFIX, Route
+from softhca.wire.route import Route, gid_of
 from softhca.wire.vxlan import VXLAN_PORT
 
 __all__ = ["AGAIN", "SENT", "Arrival", "Burst", "Path", "RoceUdpLink", "Route", "open_first_free_loopback"]
@@ -127,7 +127,7 @@ class RoceUdpLink(Link):
         packed, scope = interfaces.parse_address(address)
         self.address = str(ipaddress.ip_address(packed))
         super().__init__(ROCE_V4 if len(packed) == 4 else ROCE_V6)
-        self.gid = V4_MAPPED_PREFIX + packed if len(packed) == 4 else packed
+        self.gid = gid_of(packed)
         self.interface = interfaces.interface_of_address(address)
         self.interface_mtu_bytes = interfaces.mtu_of_interface(self.interface)
         self.active_mtu = interfaces.active_mtu(self.interface_mtu_bytes)

@@ -46,7 +46,7 @@ from softhca.runtime.specification import (
 from softhca.transport.congestion import DcqcnSettings
 from softhca.transport.loopback import Loopback
 from softhca.transport.uniform import UniformBursts
-from softhca.wire.route import V4_MAPPED_PREFIX
+from softhca.wire import route
 
 if TYPE_CHECKING:
     from softhca.links.fabric import FabricLink
@@ -75,8 +75,7 @@ def open_link(specification: DeviceSpecification) -> RoceUdpLink | CheckedLink |
 
 def gid_of(address: str) -> bytes:
     """The GID that an address is."""
-    packed = ipaddress.ip_address(address).packed
-    return packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed
+    return route.gid_of(ipaddress.ip_address(address).packed)
 
 
 def _open_all(specification: DeviceSpecification) -> Any:

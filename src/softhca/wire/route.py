@@ -13,10 +13,15 @@ from softhca.wire.lrh import LENGTH_BYTES as LRH_BYTES
 from softhca.wire.lrh import LNH_GLOBAL, LNH_LOCAL, Lrh
 from softhca.wire.vcrc import LENGTH_BYTES as VCRC_BYTES
 
-__all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route", "is_multicast"]
+__all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route", "gid_of", "is_multicast"]
 
 V4_MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 
+
+
+def gid_of(packed):
+    """The GID that an IP address of 4 or 16 bytes is."""
+    return V4_MAPPED_PREFIX + packed if len(packed) == 4 else packed
 
 
 def is_multicast(gid):

@@ -3,10 +3,11 @@ from typing import Any
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.ip import ROCE_PORT
 
-__all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route", "is_multicast"]
+__all__ = ["NATIVE", "ROCE_PORT", "ROCE_V4", "ROCE_V6", "V4_MAPPED_PREFIX", "Route", "gid_of", "is_multicast"]
 
 V4_MAPPED_PREFIX: bytes
 
+def gid_of(packed: bytes) -> bytes: ...
 def is_multicast(gid: bytes) -> bool: ...
 
 class Route:

@@ -22,7 +22,6 @@ from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.ports import forget_ports
 from softhca.driver.rdmacm.routes import address_of
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.management.ip_service import V4_MAPPED_PREFIX
 
 LINK_LAYER_ETHERNET = 2
 PREFIX_BYTES = 8
@@ -239,5 +238,4 @@ def _source_towards(destination: SocketAddress) -> bytes | None:
             host = probe.getsockname()[0].split("%", 1)[0]
     except OSError:
         return None
-    packed = socket.inet_pton(family, host)
-    return packed if len(packed) == 16 else V4_MAPPED_PREFIX + packed
+    return SocketAddress(socket.inet_pton(family, host)).gid
