@@ -8,12 +8,13 @@ from typing import Any, cast
 import numpy
 import pytest
 
-from softhca.channels import Channel, ChannelAccessError, ChannelError, windows
+from softhca.channels import Channel, ChannelAccessError, ChannelError, registration, windows
 from softhca.channels import messages as m
 from softhca.channels.link import Link
 from softhca.channels.messages import Control
 from softhca.channels.named import Grant, NamedBuffers, Rights, SharedBuffer
 from softhca.channels.windows import Windows
+from softhca.verbs.mr import MR
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 
 Pair = tuple[Channel, Channel]
@@ -141,6 +142,39 @@ def test_memory_of_ones_own_is_registered_once(pair: Pair) -> None:
     for _ in range(4):
         memory.scratch(8).release()
     assert memory.registrations <= before + 1
+
+
+def test_operations_one_after_the_other_have_the_same_memory(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has taken the completions may come to what it has put off only after the next operation has begun.
+    """
+    client, server = pair
+    client.share("box", bytearray(64), "rwa")
+    box = server.remote("box")
+    link = server._link
+    monkeypatch.setattr(link, "clear_up", lambda: None)
+    for number in range(4):
+        assert box.read(8) == number.to_bytes(8, "little")
+        assert box.fetch_add(0, 1) == number
+        box.write(b"more", 8)
+    assert link.memory.registrations == 1
+
+
+def test_memory_that_is_not_kept_ends_when_no_lock_is_held(pair: Pair) -> None:
+    client, server = pair
+    client.share("box", bytearray(1 << 20), "rw")
+    link, ended = server._link, []
+    former = registration._close
+
+    def close(regions: list[MR]) -> None:
+        ended.append((len(regions), link.lock._is_owned()))  # type: ignore[attr-defined]
+        former(regions)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registration, "_close", close)
+        server.remote("box").write(bytes(1 << 20))
+    assert ended == [(1, False)]
 
 
 def test_an_array_is_known_by_itself_and_kept_while_it_is_used(pair: Pair) -> None:

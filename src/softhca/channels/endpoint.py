@@ -340,7 +340,7 @@ class Endpoint:
                 lease = window.lease
                 self.link.windows.give_back(window)
                 if lease is not None:
-                    self.link.later.append(lease.release)
+                    lease.release_later(self.link.later)
 
         with contextlib.suppress(ChannelError):
             self.operate([window.invalidate()], ended)
@@ -462,7 +462,7 @@ class Endpoint:
             requests.append(request)
 
         def ended(operation: Operation) -> None:
-            self.link.later.append(lease.release)
+            lease.release_later(self.link.later)
             if fetch.given_up:
                 self.fetching = None
 

@@ -11,7 +11,9 @@ import contextlib
 import sys
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from softhca.channels.errors import ChannelError
@@ -67,9 +69,24 @@ class Lease:
 
     def release(self) -> None:
         """The operation has ended; may be called again."""
+        region = self.give_back()
+        if region is not None:
+            _close([region])
+
+    def release_later(self, later: deque[Callable[[], object]]) -> None:
+        """As `release`, of one who has a lock: what takes a command of the device is put into ``later``.
+
+        What takes none is done before anybody can see that the operation has ended: whoever begins the next
+        one then takes the same scratch memory, and registers none beside it.
+        """
+        region = self.give_back()
+        if region is not None:
+            later.append(partial(_close, [region]))
+
+    def give_back(self) -> MR | None:
+        """Let the memory go; the region that is nobody's then and is to be closed, if there is one."""
         hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.release(self, self._entry)
+        return None if hold is None else hold.take_back(self, self._entry)
 
 
 class _Entry:
@@ -149,18 +166,18 @@ class Memory:
                 found.append(self._cache.pop(key).mr)
         return found
 
-    def release(self, lease: Lease, entry: _Entry | None) -> None:
-        """`Lease.release`."""
+    def take_back(self, lease: Lease, entry: _Entry | None) -> MR | None:
+        """`Lease.give_back`."""
         with self._lock:
             if entry is not None:
                 entry.users -= 1
                 if entry.users or entry in self._cache.values():
-                    return
+                    return None
             elif lease.length == self._scratch_bytes and len(self._scratch) < SCRATCH and _is_own(lease):
                 lease._hold = self
                 self._scratch.append(lease)
-                return
-        _close([lease.mr])
+                return None
+        return lease.mr
 
     def abandon(self) -> None:
         """In a forked child: it is the parent's, of which a thread may have had the lock."""

@@ -370,7 +370,7 @@ def _operate(
     def ended(operation: Operation) -> None:
         if on_success is not None and not operation.status:
             on_success()
-        link.later.append(lease.release)
+        lease.release_later(link.later)
         link.named.leave(grant)
 
     try:
