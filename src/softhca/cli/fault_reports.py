@@ -12,7 +12,6 @@ from pathlib import Path
 
 from softhca.links.fault_counters import REPORTS_VARIABLE, read_reports
 from softhca.links.faults import FaultsError
-from softhca.links.faulty import parse_faults
 from softhca.links.variables import FAULTS
 
 
@@ -29,6 +28,10 @@ def add_faults_option(parser: argparse.ArgumentParser) -> None:
 
 def _faults(text: str) -> str:
     """``text`` itself, when it can be read."""
+    if not text:  # the default: no faults, and nothing to be imported for them
+        return text
+    from softhca.links.faulty import parse_faults  # needs links, `--help` does not
+
     try:
         parse_faults(text)
     except FaultsError as error:

@@ -67,7 +67,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from softhca.adapter.profile import Profile
 from softhca.links.interfaces import address_of_interface
 
 MTUS_BYTES = (256, 512, 1024, 2048, 4096)
@@ -417,6 +416,8 @@ def _rate(value: str) -> int:
 
 
 def _profile(value: str) -> str:
+    from softhca.adapter.profile import Profile  # with it comes the transport, which few texts need
+
     try:
         return str(Profile.of(value))
     except ValueError as error:
