@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from loopback_addresses import claimed_addresses
 from suite_plan import LONG, TESTS, pair_modes, places_of_tests, workers_of
+from suite_schedule import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
