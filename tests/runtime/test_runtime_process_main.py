@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from types import SimpleNamespace
@@ -218,3 +219,17 @@ def test_nothing_of_a_starter_that_has_gone_is_kept(monkeypatch, fails):
         patched.setattr(os, "chdir", done.append)
         process_main._leave_starter()
     assert done == ([] if fails else [(os.devnull, os.O_RDWR), (77, 2), 77, "/"])
+
+
+def test_the_collector_of_garbage_does_not_look_at_what_a_process_has_imported(loopback_address):
+    program = (
+        "import atexit, gc, runpy, sys\n"
+        "tell = lambda: print(gc.get_threshold()[0], gc.get_freeze_count() > 0, file=sys.stderr)\n"
+        f"atexit.register(tell)\nsys.argv[1:] = ['x=udp:{loopback_address()}', '--stay']\n"
+        "runpy.run_module('softhca.runtime.process_main', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "50000 True\n")

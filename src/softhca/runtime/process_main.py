@@ -14,11 +14,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import gc
 import os
 import signal
 import socket
 import sys
 import threading
+
+if __name__ == "__main__":  # else the collector of garbage looks at what is imported below again and again
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])
 
 from softhca.queues.handshake import READY, encode_answer, encode_refusal
 from softhca.runtime import messages
@@ -107,4 +111,6 @@ def _stop_at_end_of_input(server: AdapterServer) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    gc.freeze()  # what is here now ends with the process, whose end looks at it three times otherwise
+    sys.exit(status)
