@@ -2,16 +2,19 @@
 compiled pyverbs of rdma-core 44 and on softhca's classes under that name.
 
 Each call is a line of statements, whose last is the expression that is told.  As a program it prints one JSON
-object, call → outcome; with ``apart`` each call has a process of its own, since compiled classes may end
-wrong calls with a crash, with ``softhca`` the classes are softhca's.
+object, call → outcome; with ``apart`` other processes make the calls, since compiled classes may end wrong
+ones with a crash, with ``softhca`` the classes are softhca's.
 """
 
 import json
 import os
-import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+APART = sys.argv[1:] == ["apart"]
 
 VALUES = (
     "0",
@@ -299,8 +302,13 @@ def room(kind: type) -> str:
 
 
 def settable(kind: type, members: str) -> str:
-    """Those of the members that can be set, as far as the class itself says."""
-    return " ".join(name for name in members.split() if isolated(kind, name))
+    """Those of the members that can be set, as far as the class itself says: in children, as objects whose
+    constructor has not run may crash, being set, which is no refusal.
+    """
+    names = members.split()
+    can_be = partial(made_of, kind, kind)
+    can = in_children(can_be, names) if APART else list(map(can_be, names))
+    return " ".join(name for name, one in zip(names, can, strict=True) if one or one is None)
 
 
 def made_of(kind: type, made: type, name: str) -> bool:
@@ -315,14 +323,27 @@ def made_of(kind: type, made: type, name: str) -> bool:
     return True
 
 
-def isolated(kind: type, name: str) -> bool:
-    """`made_of`, in a child: objects whose constructor has not run may crash, being set."""
-    if sys.argv[1:] != ["apart"]:
-        return made_of(kind, kind, name)
-    child = os.fork()
-    if not child:
-        os._exit(made_of(kind, kind, name))
-    return bool(os.waitpid(child, 0)[1])  # a crash too: it went on to set it
+def in_children(tell: Callable[[str], Any], words: Sequence[str]) -> list[Any]:
+    """What ``tell`` says of each word, in a child; behind each word that has ended the child comes another
+    one.  None for that word.
+    """
+    found: list[Any] = []
+    while len(found) < len(words):
+        readable, writable = os.pipe()
+        child = os.fork()
+        if not child:
+            with os.fdopen(writable, "w") as stream:
+                for word in words[len(found) :]:
+                    stream.write(json.dumps(tell(word)) + "\n")
+                    stream.flush()
+            os._exit(0)
+        os.close(writable)
+        with os.fdopen(readable) as stream:
+            found += map(json.loads, stream)
+        os.waitpid(child, 0)
+        if len(found) < len(words):
+            found.append(None)
+    return found
 
 
 NAMES: dict[str, object] = {}
@@ -365,20 +386,19 @@ def outcome(call: str, names: dict[str, object]) -> str:
     return repr(found) if isinstance(found, str | bytes | tuple | list | None) else type(found).__name__
 
 
-def in_a_child(call: str, names: dict[str, object]) -> str:
-    """`outcome`, in a process of its own; ``crash`` where that has ended by a signal."""
-    readable, writable = os.pipe()
-    child = os.fork()
-    if not child:
-        os.write(writable, outcome(call, names).encode())
-        os._exit(0)
-    os.close(writable)
-    told = b""
-    while select.select([readable], [], [], 20)[0] and (piece := os.read(readable, 4096)):
-        told += piece
-    os.close(readable)
-    status = os.waitpid(child, 0)[1]
-    return "crash" if os.WIFSIGNALED(status) else told.decode()
+def outcomes(words: Sequence[str], names: dict[str, object]) -> dict[str, str]:
+    """`outcome` of each call; ``crash`` where that ends a process which has made no other.
+
+    Copies of the namespace keep calls apart that one process makes."""
+
+    def tell(call: str) -> str:
+        return outcome(call, dict(names))
+
+    if not APART:
+        return {call: tell(call) for call in words}
+    found = dict(zip(words, in_children(tell, words), strict=True))
+    crashed = [call for call, told in found.items() if told is None]
+    return found | {call: in_children(tell, [call])[0] or "crash" for call in crashed}
 
 
 if __name__ == "__main__":
@@ -386,7 +406,4 @@ if __name__ == "__main__":
         from softhca import pyverbs_alias
 
         pyverbs_alias.install()
-    everything = namespace()
-    # Copies of the namespace keep calls apart where they all run in this process.
-    tell = in_a_child if sys.argv[1:] == ["apart"] else lambda call, names: outcome(call, dict(names))
-    json.dump({call: tell(call, everything) for call in calls()}, sys.stdout, indent=0, ensure_ascii=False)
+    json.dump(outcomes(list(calls()), namespace()), sys.stdout, indent=0, ensure_ascii=False)
