@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from softhca.simulation import datagram_sockets
+from softhca.simulation import datagram_sockets, runner
 from softhca.simulation.datagram_sockets import DatagramSocketEnd
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
@@ -123,6 +123,8 @@ def test_a_wait_without_end_for_a_crashed_one_is_found_out(monkeypatch):
         def give_up(self):
             """Wait on."""
 
+    monkeypatch.setattr(runner, "PATIENCE", 1)  # events enough for one that ends; the other asks on and on
+    assert rules_of((1,), "crash=1@1.1ms..") == set()
     monkeypatch.setattr(datagram_sockets, "SendCredit", Patient)
     assert "every slot comes back" in rules_of((1,), "crash=1@1.1ms..")
 
