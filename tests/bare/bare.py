@@ -151,13 +151,14 @@ class Bare:
         self.say(f"apt-get install {' '.join(packages)}: {time.monotonic() - began:.0f} s")
 
     def clone(self, user: str) -> Path:
-        """What is committed here, in the user's home; by way of a bare copy, so that no file is shared."""
+        """What is committed here, in the user's home; by way of a bare copy, so that no file is shared, and
+        without what was committed before."""
         home = Path("/root") if user == "root" else Path("/home") / user
         if user != "root" and not (self.root / str(home)[1:]).exists():
             self._chroot(["useradd", "--create-home", user], check=True)
         quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(["git", "clone", "--bare", "--no-local", str(ROOT), folder], **quiet)
+            subprocess.run(["git", "clone", "--bare", "--depth", "1", ROOT.as_uri(), folder], **quiet)
             target = self.root / str(home)[1:] / "softhca"
             if target.exists():  # an earlier trial's
                 shutil.rmtree(target)
