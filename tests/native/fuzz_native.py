@@ -9,6 +9,7 @@ sanitizers watch the same programs, whose inputs ``fuzz_main.c`` makes of the se
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import random
 import shutil
@@ -119,8 +120,26 @@ def compiled(target: str, folder: Path, command: Sequence[str], sources: Sequenc
              f"-I{HERE}", "-Dnanosleep=no_nap")  # fmt: skip
     checks = (f"-fsanitize={CHECKS}", "-fno-sanitize-recover=undefined")
     made = folder / f"fuzz_{target}"
-    own = (*TARGETS[target], HERE / f"fuzz_{target}.c", HERE / "fuzz_adapter.c")
-    subprocess.run([*command, *words, *checks, *map(str, own), *sources, "-o", str(made)], check=True)
+    compiler = (*command, *words, *checks)
+    own = (*_objects(target, folder, compiler), HERE / f"fuzz_{target}.c", HERE / "fuzz_adapter.c")
+    subprocess.run([*compiler, *map(str, own), *sources, "-o", str(made)], check=True)
+    return made
+
+
+def _objects(target: str, folder: Path, compiler: Sequence[str]) -> list[Path]:
+    """Ours, compiled, for all targets of these: in a folder whose name is of all that they are made of."""
+    sources = TARGETS[target]
+    places = (folder, *{source.parent for source in sources}, build.SOURCES, HERE)
+    files = sorted({file for place in places for file in place.glob("*.[ch]")})
+    text = "\0".join([*compiler, *map(str, sources), *(file.read_text() for file in files)])
+    place = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    place.mkdir(exist_ok=True)
+    made = [place / f"{source.stem}.o" for source in sources]
+    for source, file in zip(sources, made, strict=True):
+        if not file.exists():
+            part = file.with_suffix(".part")
+            subprocess.run([*compiler, "-c", str(source), "-o", str(part)], check=True)
+            part.rename(file)
     return made
 
 

@@ -52,10 +52,16 @@ def driven(folder: Path, text: str, *flags: str) -> Path:
     return program
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Where what several targets are made of is compiled once."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
 @pytest.mark.parametrize("target", fuzz_native.TARGETS)
-def test_inputs_do_no_harm(tmp_path, target):
+def test_inputs_do_no_harm(place, tmp_path, target):
     sanitizers()
-    program = fuzz_native.compiled(target, tmp_path, [*build.compiler(), "-O0"], [DRIVER])
+    program = fuzz_native.compiled(target, place, [*build.compiler(), "-O0"], [DRIVER])
     found = fuzz_native.spread(tmp_path / "seeds")
     first = len(fuzz_native.written())
     some = [*found[:first], *random.Random(target).sample(found[first:], SOME - first)]
