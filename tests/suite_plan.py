@@ -35,8 +35,8 @@ class Once:
 
 ONCE = (
     Once(
-        "They read reports, documents and the scripts of builds; what blocks of documents, benchmarks and"
-        " figures call, the packages' own tests call.",
+        "They read reports, documents and the scripts of builds and runs; what blocks of documents,"
+        " benchmarks and figures call, the packages' own tests call.",
         (
             "bare/test_bare_plan.py",
             "benchmarks/test_benchmarks_first_minute.py",
@@ -48,6 +48,7 @@ ONCE = (
             "sockets/test_sockets_benchmark.py",
             "test_compiler_copy.py",
             "test_environment.py",
+            "test_suite_ends.py",
             "testing/test_testing_imports.py",
         ),
         (
