@@ -124,14 +124,15 @@ def _hunk(lines: list[str], at: int, old_lines: int, new_lines: int) -> tuple[st
 
 
 class Source:
-    """The package ``softhca`` as it is, copied once without extension modules and byte code."""
+    """The package ``softhca`` as it is, copied once without extension modules; with what there is of byte
+    code, which the files' times keep valid."""
 
     def __init__(self, package: Path, folder: Path) -> None:
         self.folder = folder
         self.original = folder / "original"
         if not (package / "__init__.py").is_file():
             raise MutantError(f"{package} is not the package softhca")
-        ignored = shutil.ignore_patterns("*.so", "*.pyd", "*.pxd", "*.pyi", "__pycache__")
+        ignored = shutil.ignore_patterns("*.so", "*.pyd", "*.pxd", "*.pyi")
         shutil.copytree(package, self.original / "softhca", ignore=ignored)
 
     def text(self, file: str) -> str:
@@ -173,7 +174,7 @@ class Source:
         """A new folder with a mutant in it; the caller removes it.  MutantError."""
         texts = self.changed(found)
         copy = self.folder / name
-        shutil.copytree(self.original, copy)  # byte code too, which the files' times keep valid
+        shutil.copytree(self.original, copy)
         for file, text in texts.items():
             path = copy / "softhca" / file
             for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*"):

@@ -228,10 +228,11 @@ def test_a_sample_of_rules_is_the_same_for_the_same_seed(source):
     assert sample(made, 0, "1/x") == made
 
 
-def test_the_command_tries_a_change_from_outside_and_writes_what_it_found(tmp_path):
+def test_the_command_tries_a_change_from_outside_and_writes_what_it_found(tmp_path, source):
     output = tmp_path / "found.json"
     words = [
-        "--source", PACKAGE, "--seeds", "1..2", "--json", output, "--scenario", *FEW, "--replace",
+        "--source", source.original / "softhca", "--seeds", "1..2", "--json", output, "--scenario", *FEW,
+        "--replace",
         "transport/datagram.py", "self.writer.source_qp = self.qp.number",
         "self.writer.source_qp = 0",
     ]  # fmt: skip
