@@ -105,6 +105,7 @@ ONCE = (
         (
             "interop/test_interop_ethernet.py",
             "interop/test_interop_judge.py",
+            "interop/test_interop_kernel.py",
             "interop/test_interop_matrix.py",
         ),
         (

@@ -19,6 +19,7 @@ from typing import Any
 
 from interop_cpio import archive
 from interop_image import Bootable, Images
+from interop_kernel import bare
 from interop_packages import Unavailable
 
 MEMORY_MIB = 512
@@ -169,7 +170,7 @@ class Guest:
         return [
             _QEMU, "-accel", "tcg", "-cpu", CPU, "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config",
             "-display", "none", "-no-reboot", "-serial", f"file:{place / 'console'}",
-            "-kernel", str(kernel.kernel), "-initrd", str(place / "initrd"),
+            "-kernel", str(bare(kernel.kernel)), "-initrd", str(place / "initrd"),
             "-append", f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off {_UNHURRIED}",
             *_drives([images.root]),
             "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={place / 'agent'}",
