@@ -12,6 +12,10 @@ from typing import NamedTuple
 from softhca.hardware.yosys import TOP, run_yosys
 
 GATES = "AND,OR,XOR,MUX"
+LOGIC = "t:$_* t:$_*DFF* %d"
+"""What becomes these: gates, without flip-flops.  With them yosys would cut the logic up by who enables and
+resets the flip-flops behind it, and have each piece mapped by itself, eighty times in a block.
+"""
 _LATCHES = "t:$dlatch t:$adlatch t:$dlatchsr t:$sr t:$_DLATCH_* t:$_DLATCHSR_* t:$_SR_*"
 _SOUND = f"check -assert\nselect -assert-none {_LATCHES}\n"
 """No wire with two drivers or none, no loop without a flip-flop; no latch."""
@@ -44,7 +48,7 @@ def synthesize(text: str, top: str) -> Size:
     """Check Verilog, map it to gates, check those and count them; YosysError as of `check`."""
     script = (
         f"{_read(top, 'opt')}tee -q -o memories.json stat -json\n"
-        f"memory -nomap\nopt -full\ntechmap\nopt\nabc -g {GATES}\nopt_clean\n{_SOUND}"
+        f"memory -nomap\nopt -full\ntechmap\nopt\nabc -g {GATES} {LOGIC}\nopt_clean\n{_SOUND}"
         "tee -q -o sizes.json stat -json\ntee -q -o path.txt ltp -noff * t:$mem* %d\n"
     )
     *results, path = run_yosys(text, script, "memories.json", "sizes.json", "path.txt")
