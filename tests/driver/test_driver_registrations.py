@@ -27,18 +27,27 @@ NAMES = {
 
 
 class Adapter(ScriptedDriver):
-    """Gives keys by number; ``refuses`` names the commands that it refuses."""
+    """Gives keys by number; ``refuses`` names the commands that it refuses, ``interrupted`` one in which a
+    signal comes, ``really``: whether what was attached is."""
 
     def __init__(self):
         super().__init__()
         self.registrar = Registrar(self.session)
         self.refuses = set()
+        self.interrupted = ""
+        self.really = True
         self.keys = 100
         self.channel.answer = self.answer
 
     def answer(self, command):
-        if NAMES[command.command] in self.refuses:
+        name = NAMES[command.command]
+        if name in self.refuses:
             raise DriverError(errno.EBUSY, "no")
+        if name == self.interrupted:
+            self.interrupted = ""
+            raise KeyboardInterrupt
+        if name == "DETACH" and not self.really:
+            raise DriverError(errno.EINVAL, "no attached pages begin there")
         if command.command in (control.REG_MR, control.REREG_MR):
             self.keys += 1
             return {"lkey": self.keys, "rkey": self.keys + 1000}
@@ -104,6 +113,41 @@ def test_a_region_that_the_adapter_keeps_keeps_its_buffer(adapter, buffer):
     assert code_of(adapter.registrar.deregister, key.handle) == errno.EBUSY
     assert adapter.attached() == 1
     assert adapter.registrar.key_of(key.handle) == key.lkey
+
+
+def test_a_buffer_that_the_adapter_does_not_let_go_is_asked_for_again(adapter, buffer):
+    """The region has ended, so that nobody else knows of it."""
+    one, other = register(adapter, buffer), register(adapter, bytearray(1))
+    adapter.refuses = {"DETACH"}
+    adapter.registrar.deregister(one.handle)
+    assert code_of(adapter.registrar.deregister, one.handle) == errno.EINVAL
+    assert adapter.attached() == 2
+    adapter.refuses = set()
+    adapter.said()
+    adapter.registrar.deregister(other.handle)
+    assert (adapter.said(), adapter.attached()) == (["DEREG", "DETACH", "DETACH"], 0)
+
+
+@pytest.mark.parametrize("command", ["ATTACH", "REG", "DETACH"])
+@pytest.mark.parametrize("really", [False, True])
+def test_a_buffer_is_let_go_whatever_a_signal_interrupts(adapter, buffer, command, really):
+    """Nobody knows whether the adapter has carried the command out."""
+    adapter.interrupted, adapter.really = command, really
+    with pytest.raises(KeyboardInterrupt):
+        adapter.registrar.deregister(register(adapter, buffer).handle)
+    adapter.registrar.deregister(register(adapter, buffer).handle)
+    assert adapter.attached() == 0
+    buffer.append(0)
+
+
+def test_a_move_that_a_signal_interrupts_lets_the_new_buffer_go(adapter, buffer):
+    key = register(adapter, buffer)
+    other = bytearray(PAGE_BYTES)
+    adapter.interrupted = "REREG"
+    with pytest.raises(KeyboardInterrupt):
+        adapter.registrar.reregister(key.handle, control.REREG_TRANSLATION, 0, 0, len(other), 0, other)
+    assert adapter.attached() == 1
+    other.append(0)
 
 
 @pytest.mark.parametrize(("start", "length", "allowed"), [

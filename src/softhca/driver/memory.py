@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -90,6 +91,7 @@ class Registrar:
         self._handles = itertools.count(1 << 32)  # beyond all keys
         self._regions: dict[int, _Registration] = {}
         self._handles_by_key: dict[int, int] = {}
+        self._leaving: deque[int] = deque()  # arenas that no region uses, and that are attached maybe
 
     def allocate(self, length: int, shared: bool = False) -> HostBuffer:
         """Memory on the memfd, ``shared``: where peers on this host can reach it if they may;
@@ -140,15 +142,25 @@ class Registrar:
                     number = until_answered.enter_context(self._passed(memory))
                     fields = {"memory": control.MEMORY_PASSED, "address": number}
                 arena, _ = self._memory.attach_address(memory.address, memory.length)
-                slot, pages, _ = self._memory.attached(arena)
             except OSError as error:
                 raise refusal(error, "attaching device memory") from None
-            try:
-                self._session.call(control.ATTACH_ARENA, slot=slot, pages=pages, **fields)
-            except DriverError:
-                self._memory.detach(arena)
-                raise
+            self._attach_arena(arena, **fields)
         return arena
+
+    def _attach_arena(self, arena: int, **fields: Any) -> int:
+        """Have the adapter attach what is in the map of this process; its address."""
+        try:
+            slot, pages, base = self._memory.attached(arena)
+            self._session.call(control.ATTACH_ARENA, slot=slot, pages=pages, **{"address": base, **fields})
+        except DriverError:
+            self._memory.detach(arena)
+            raise
+        except OSError as error:  # the device was closed meanwhile
+            raise refusal(error, "attaching the buffer") from None
+        except BaseException:  # a signal handler's: nobody knows how far it has come
+            self._leaving.append(arena)
+            raise
+        return base
 
     def register_implicit(self, pd: int, access: int, held: bool) -> MemoryKey:
         """Register all of this process's memory; see `DeviceDriver.reg_implicit_mr`."""
@@ -172,7 +184,7 @@ class Registrar:
             reply = self._session.call(
                 control.REG_MR, pd=pd, access=access, **self._translation(placed, va, length, access)
             )
-        except DriverError:
+        except BaseException:
             self._release(placed)
             raise
         va = 0 if access & ZERO_BASED else va
@@ -243,7 +255,7 @@ class Registrar:
             reply = self._session.call(
                 control.REREG_MR, lkey=former.lkey, flags=flags, pd=pd, access=rights, **fields
             )
-        except DriverError:
+        except BaseException:
             if new is not placed:
                 self._release(new)
             raise
@@ -395,16 +407,9 @@ class Registrar:
                 writable = not memoryview(buffer).readonly
                 start = _offset_in(buffer, address, length)
                 first, page_offset = self._memory.attach_buffer(buffer, bool(access & LOCAL_WRITE))
-            slot, pages, base = self._memory.attached(first)
         except OSError as error:
             raise refusal(error, "attaching the buffer") from None
-        try:
-            self._session.call(
-                control.ATTACH_ARENA, slot=slot, pages=pages, address=base, memory=control.MEMORY_FOREIGN
-            )
-        except DriverError:
-            self._memory.detach(first)
-            raise
+        base = self._attach_arena(first, memory=control.MEMORY_FOREIGN)
         position = page_offset + start
         skipped, page_offset = divmod(position, PAGE_BYTES)
         return _Placed(
@@ -412,15 +417,28 @@ class Registrar:
         )
 
     def _release(self, placed: _Placed) -> None:
-        """Release a range that no region uses any more."""
-        if not placed.arena:
-            return
+        """Release a range that no region uses any more.
+
+        A region that has ended is no more, whatever becomes of this: an arena that the adapter keeps all the
+        same, or of which an interrupted call has heard no answer, is asked for again by the next call.
+        """
+        if placed.arena:
+            self._leaving.append(placed.arena)
+        for _ in range(len(self._leaving)):
+            with contextlib.suppress(IndexError, DriverError):  # another thread has taken it
+                self._detach_arena(self._leaving.popleft())
+
+    def _detach_arena(self, arena: int) -> None:
         try:
-            slot, pages, _ = self._memory.attached(placed.arena)
+            slot, pages, _ = self._memory.attached(arena)
             self._session.call(control.DETACH_ARENA, slot=slot, pages=pages)
-            self._memory.detach(placed.arena)
-        except OSError as error:  # the device was closed meanwhile, which has released everything
-            raise refusal(error, "releasing the buffer") from None
+        except OSError:  # the device was closed meanwhile, which has released everything
+            return
+        except BaseException as error:
+            if not (isinstance(error, DriverError) and error.errno == errno.EINVAL):  # or it is detached
+                self._leaving.append(arena)
+                raise
+        self._memory.detach(arena)
 
 
 def _bring(address: int, length: int, writing: bool) -> int:
