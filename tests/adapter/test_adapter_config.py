@@ -261,6 +261,39 @@ def test_every_region_may_lie_in_two_buffers_of_its_own():
     assert (limits[Kind.MR], limits[Kind.FAST_MR], limits[Kind.ARENA], limits[Kind.AGENT]) == (7, 7, 14, 3)
 
 
+def test_each_kind_of_resource_has_the_limit_of_its_own_name():
+    names = {f"max_{kind.name.lower()}" for kind in Kind} - {"max_fast_mr", "max_arena", "max_eec"}
+    names.add("max_ee")
+    config = AdapterConfig(gids=(GID,), **{name: 10 + at for at, name in enumerate(sorted(names))})
+    found = {kind.name.lower(): limit for kind, limit in limits_of(config).items()}
+    mr = config.max_mr
+    assert (found.pop("fast_mr"), found.pop("arena"), found.pop("eec")) == (mr, 2 * mr, config.max_ee)
+    assert found == {name: getattr(config, f"max_{name}") for name in found}
+
+
+def test_a_host_may_own_what_costs_its_limit_and_not_a_byte_more():
+    resources = table()
+    resources.afford(1, 100, 100)
+    owned = resources.add(Kind.CQ, 1, 1, None, cost_bytes=60)
+    resources.afford(1, 40, 100)
+    resources.afford(2, 100, 100)
+    with pytest.raises(OSError, match="max_host_bytes = 100") as refused:
+        resources.afford(1, 41, 100)
+    assert refused.value.errno == errno.ENOMEM
+    resources.charge(owned, 50)
+    assert resources.cost(1) == 50
+    resources.remove(owned)
+    assert resources.cost(1) == 0
+
+
+def test_a_domain_is_admitted_to_whoever_has_it_not_yet():
+    resources = table()
+    domain = resources.add(Kind.PD, resources.reserve(Kind.PD), 1, None)
+    assert [resources.admit(domain, host) for host in (1, 2, 2, 3, 1)] == [False, True, False, True, False]
+    for host in (1, 2, 3):
+        assert resources.find(Kind.PD, domain.number, host) is domain
+
+
 def test_queue_pair_numbers_leave_out_those_of_management_and_multicast():
     resources = table()
     given = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 from mutant_adapter import ADAPTER
 from mutant_by_hand import BY_HAND
 from mutant_channels import CONNECTED
+from mutant_checks import CHECKS
 from mutant_congestion import CONGESTION
 from mutant_connections import CONNECTIONS
 from mutant_corners import CORNERS
@@ -472,6 +473,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *MEANT,
     *EDGES,
     *CORNERS,
+    *CHECKS,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -1,0 +1,83 @@
+"""Bugs that were planted one token at a time in checks, error codes, bounds and what peers are told."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+TURNS = "adapter/test_adapter_turns.py"
+CONFIG = "adapter/test_adapter_config.py"
+SOURCES = "adapter/test_adapter_sources.py"
+
+CHECKS: tuple[tuple[Mutant, str], ...] = (
+    (m("check-one-host-more", "adapter/engine.py", "len(self.hosts) >= self.config.max_host", "len(self.hosts) > self.config.max_host",
+       "an adapter has one host more than its configuration says"), TURNS),
+    (m("check-host-that-left", "adapter/engine.py", "        del self.hosts[number]\n        self._kicked = tuple(self.hosts.values())\n", "        del self.hosts[number]\n",
+       "a host that has left is served still"), TURNS),
+    (m("check-kick-of-commands", "adapter/engine.py", "        if self.commanded and self.command(now):\n            return True\n", "        if self.commanded:\n            self.command(now)\n",
+       "whoever kicks is not told that commands were carried out"), TURNS),
+    (m("check-commands-due", "adapter/engine.py", "            host.due = 0\n", "",
+       "commands stay due behind the turn that has carried them out"), TURNS),
+    (m("check-data-access-always", "adapter/engine.py", "            self.same_host.allow(allowed)", "            self.same_host.allow(True)",
+       "executors of this host may touch memory whatever is said"), TURNS),
+    (m("check-data-access-untold", "adapter/engine.py", "        if self.same_host is not None:\n            self.same_host.allow(allowed)\n", "",
+       "executors of this host do not learn that memory is not to be touched"), TURNS),
+    (m("check-discarded-bursts", "adapter/engine.py", "counters.packets_discarded += packets", "counters.packets_discarded += 1",
+       "a burst that a port throws away counts as one packet"), TURNS),
+    (m("check-bursts-uncounted", "adapter/engine.py", "            counters.bursts_sent += 1\n", "",
+       "bursts that leave are not counted"), TURNS),
+    (m("check-manager-without-link", "adapter/engine.py", "flow is not port.management[0] or port.state == _DOWN", "flow is not port.management[0]",
+       "a port without a link sends its manager's packets"), TURNS),
+    (m("check-event-of-another", "adapter/engine.py", "if resource is None and kind == EVENT_QP_FATAL:", "if resource is None:",
+       "an event of a queue that has gone is told of a work queue"), TURNS),
+    (m("check-event-of-a-pair", "adapter/engine.py", "Kind.CQ if kind == EVENT_CQ_ERR else Kind.QP, number", "Kind.QP, number",
+       "an error of a completion queue is told of the queue pair of that number"), TURNS),
+    (m("check-control-native", "adapter/engine.py", "if settings is None or route.framing == NATIVE or", "if settings is None or",
+       "a native connection is slowed down by congestion notifications"), TURNS),
+    (m("check-control-datagrams", "adapter/engine.py", " or not row.connected or row.key", " or row.key",
+       "datagrams are slowed down by congestion notifications"), TURNS),
+    (m("check-limit-cm", "adapter/resources.py", "Kind.CM: config.max_cm", "Kind.CM: config.max_agent",
+       "there are as many channels of connections as agents"), CONFIG),
+    (m("check-limit-rdd", "adapter/resources.py", "Kind.RDD: config.max_rdd", "Kind.RDD: config.max_ee",
+       "there are as many RD domains as EE contexts"), CONFIG),
+    (m("check-limit-wq", "adapter/resources.py", "Kind.WQ: config.max_wq", "Kind.WQ: config.max_qp",
+       "there are as many work queues as queue pairs"), CONFIG),
+    (m("check-limit-flow", "adapter/resources.py", "Kind.FLOW: config.max_flow", "Kind.FLOW: config.max_qp",
+       "there are as many steering rules as queue pairs"), CONFIG),
+    (m("check-host-bytes", "adapter/resources.py", "+ cost_bytes > limit_bytes", "+ cost_bytes >= limit_bytes",
+       "a host may not own all that it may"), CONFIG),
+    (m("check-own-domain-imported", "adapter/resources.py", "if domain.host == host or host in importers:", "if host in importers:",
+       "a domain's owner imports it"), CONFIG),
+    (m("check-flow-of-another-address", "adapter/sources.py", "            and source.address == self.route.source\n", "",
+       "two senders with one UDP port are one flow"), SOURCES),
+    (m("check-flow-to-another-address", "adapter/sources.py", "            and source.destination == self.route.destination\n", "",
+       "what a sender sends to two addresses is one flow"), SOURCES),
+    (m("check-sources-one-more", "adapter/sources.py", "if len(self.unconnected) >= self.limit:", "if len(self.unconnected) > self.limit:",
+       "a port knows one source more than it may"), SOURCES),
+    (m("check-sources-oldest", "adapter/sources.py", "            self.unconnected[key] = source\n            self.last = source", "            self.unconnected[key] = self.last = source\n            self.unconnected = {key: source, **self.unconnected}",
+       "the source that was heard last gives way"), SOURCES),
+    (m("check-recovered-all", "adapter/sources.py", "        if difference:\n            self.counters.identifications_recovered += 1", "        if True:\n            self.counters.identifications_recovered += 1",
+       "every packet counts as one whose identification was recovered"), SOURCES),
+    (m("check-icrcs-uncounted", "adapter/sources.py", "        self.checked += 1\n", "",
+       "the ICRCs that were computed are not counted"), SOURCES),
+    (m("check-candidate-of-none", "adapter/sources.py", "if self.candidate >= 0 and _near", "if _near",
+       "an identification near the last one of all counts as refused before"), SOURCES),
+    (m("check-growth-of-the-flow", "adapter/sources.py", "            return True\n        growth = (now - self.sender", "            return True\n        growth = (now - self",
+       "an identification grows with the time since the flow used it, not its sender"), SOURCES),
+    (m("check-source-of-one-connection", "adapter/sources.py", "queue_pair.source = self.connected.get(key)", "queue_pair.source = None",
+       "connections of one flow do not know it together"), SOURCES),
+    (m("check-framing-of-none", "adapter/sources.py", "            if arrival.framing != _ROCE_V4 and arrival.framing != _ROCE_V6:\n                return False\n", "",
+       "a framing that there is not ends the engine"), SOURCES),
+    (m("check-limit-qp", "adapter/resources.py", "Kind.QP: config.max_qp,", "Kind.QP: config.max_flow + config.max_qp,",
+       "an adapter has more queue pairs than it says"), CONFIG),
+    (m("check-limit-mw", "adapter/resources.py", "Kind.MW: config.max_mw,", "Kind.MW: config.max_flow + config.max_mw,",
+       "an adapter has more memory windows than it says"), CONFIG),
+    (m("check-limit-ee", "adapter/resources.py", "Kind.EEC: config.max_ee,", "Kind.EEC: config.max_flow + config.max_ee,",
+       "an adapter has more EE contexts than it says"), CONFIG),
+    (m("check-limit-dm", "adapter/resources.py", "Kind.DM: config.max_dm,", "Kind.DM: config.max_flow + config.max_dm,",
+       "an adapter has more device memory than it says"), CONFIG),
+    (m("check-limit-tables", "adapter/resources.py", "Kind.RWQ_IND_TABLE: config.max_rwq_ind_table,", "Kind.RWQ_IND_TABLE: config.max_flow + config.max_rwq_ind_table,",
+       "an adapter has more indirection tables than it says"), CONFIG),
+)  # fmt: skip
