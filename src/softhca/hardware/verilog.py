@@ -16,6 +16,11 @@ _WRITE = "proc -nomux -norom\nmemory_collect\nwrite_verilog -norename design.v\n
 _KICK = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+ ) = 0;$", re.MULTILINE)
 
 
+_INITIAL = re.compile(r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'\S+;\n)+)  end\n", re.MULTILINE)
+"""The words of a memory when it is powered on."""
+_TOGETHER = 32
+
+
 def export(design: Any, name: str) -> str:
     """``design`` as Verilog (IEEE 1364-2005), its module called ``name``; ports are the signature's, ``clk``
     and ``rst``.
@@ -24,11 +29,21 @@ def export(design: Any, name: str) -> str:
     the start.  Verilog leaves open whether that comes before the blocks listen, and in SystemVerilog (Icarus
     with ``-g2012``) it always does: blocks that nothing else wakes then leave their outputs unknown.  So the
     value comes here when all blocks listen.
+
+    And it puts all words of a memory into one block.  Whoever reads that (yosys) takes the longer for each
+    word the more there are, so here they are in several.
     """
     rtl = rtlil.convert(design, name=name, emit_src=False)
     script = f"read_rtlil <<rtlil\n{rtl}\nrtlil\n{_WRITE}"
     (text,) = run_yosys("", script, "design.v", package=AMARANTH)
+    text = _INITIAL.sub(_in_several, text)
     return _KICK.sub(r"  reg \1;\n  initial #0 \1 = 0;", text)
+
+
+def _in_several(found: re.Match[str]) -> str:
+    lines = found[1].splitlines(keepends=True)
+    parts = ("".join(lines[at : at + _TOGETHER]) for at in range(0, len(lines), _TOGETHER))
+    return "".join(f"  initial begin\n{part}  end\n" for part in parts)
 
 
 def bench_text(name: str, recording: Recording) -> str:
