@@ -15,6 +15,7 @@ import socket as kernel
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from sys import is_finalizing
 from typing import Any, TypeVar
 
 from softhca.machine import primitives
@@ -67,9 +68,14 @@ class DatagramSocket(KernelSocket):
         """A descriptor that is readable and writable as the socket is."""
         number = super().fileno()
         self._shown = True
-        if self._end is not None and number >= 0:
-            self._end.poll()
+        if number >= 0 and not is_finalizing():
+            self._show()
         return number
+
+    def _show(self) -> None:
+        """Have the descriptor say what the socket is."""
+        if self._end is not None:
+            self._end.poll()
 
     # being bound
 
@@ -102,12 +108,12 @@ class DatagramSocket(KernelSocket):
         except requests.FAILED:
             return
         try:
-            made.readiness.replace(super().fileno())
+            made.readiness.replace(KernelSocket.fileno(self))
         except BaseException:  # it was closed meanwhile
             made.leave()
             raise
         self._keep(made)
-        if super().fileno() < 0:
+        if KernelSocket.fileno(self) < 0:
             self._leave_end()
 
     def bind(self, address: Any, /) -> None:
@@ -363,15 +369,21 @@ class DatagramSocket(KernelSocket):
 
     def _real_close(self, _ss: Any = kernel.SocketType) -> None:
         try:
-            self._leave_end()
+            if not is_finalizing():  # locks of threads that ended with the interpreter are held for ever
+                self._leave_end()
         finally:
             super()._real_close(_ss)  # type: ignore[misc]
 
     def __del__(self) -> None:
+        """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
+        if not is_finalizing():
+            self._drop()
+        super().__del__()  # type: ignore[misc]
+
+    def _drop(self) -> None:
         end = getattr(self, "_end", None)
         if end is not None and end is not GONE:
             HUB.soon(end.leave)
-        super().__del__()  # type: ignore[misc]
 
     def detach(self) -> int:
         """The descriptor, which is the kernel's again: nothing comes by RDMA any more."""

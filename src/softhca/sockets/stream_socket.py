@@ -17,6 +17,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from sys import is_finalizing
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
@@ -77,15 +78,13 @@ class socket(DatagramSocket):
         upgrade = self._upgrade
         return upgrade.stream if isinstance(upgrade, Upgrade) else None
 
-    def fileno(self) -> int:
-        """A descriptor that is readable and writable as the socket is."""
-        number, upgrade = super().fileno(), self._upgrade
-        if upgrade is not None and number >= 0:
-            upgrade.poll()
+    def _show(self) -> None:
+        super()._show()
+        if self._upgrade is not None:
+            self._upgrade.poll()
         elif self._listener is not None and reads_descriptors():
             self._alone = True
             self._serve_by(None)
-        return number
 
     def _may_upgrade(self) -> bool:
         return (
@@ -235,21 +234,21 @@ class socket(DatagramSocket):
     def _adopt(self, stream: Stream, names: tuple[Any, Any] | None = None) -> None:
         """The connection is ``stream``'s from here on; ``names`` where there is no other."""
         shown = self._shown
-        tcp = KernelSocket(self.family, self.type, self.proto, fileno=os.dup(super().fileno()))
+        tcp = KernelSocket(self.family, self.type, self.proto, fileno=os.dup(KernelSocket.fileno(self)))
         try:
             made = Upgrade(stream, tcp, names)
         except BaseException:
             tcp.close()
             raise
         try:
-            made.readiness.replace(super().fileno())
+            made.readiness.replace(KernelSocket.fileno(self))
         except BaseException:  # it was closed meanwhile
             made.leave(abruptly=True)
             raise
         self._upgrade = made
         if shown:  # the program has the number, and need not ask for it again
             made.poll()
-        if super().fileno() < 0:
+        if KernelSocket.fileno(self) < 0:
             self._leave(abruptly=True)
 
     def listen(self, backlog: int = 128, /) -> None:
@@ -638,6 +637,8 @@ class socket(DatagramSocket):
             upgrade.leave(lingers_not(upgrade.tcp) if abruptly is None else abruptly)
 
     def _real_close(self, _ss: Any = _socket.socket) -> None:
+        if is_finalizing():  # see there
+            return super()._real_close(_ss)
         self._leave_listeners()
         self._carried = None
         try:
@@ -653,15 +654,14 @@ class socket(DatagramSocket):
         if left is not None:
             left.let_go()
 
-    def __del__(self) -> None:
-        """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
+    def _drop(self) -> None:
+        super()._drop()
         upgrade, listener = getattr(self, "_upgrade", None), getattr(self, "_listener", None)
         if upgrade is not None and upgrade is not GONE:
             (CONNECTING if isinstance(upgrade, InProgress) else HUB).soon(upgrade.drop)
         self._let_go()
         for each in filter(None, (listener, getattr(self, "_by_cm", None))):
             HUB.soon(each.leave)
-        super().__del__()
 
     def detach(self) -> int:
         """The descriptor, which can be read and written: that of a connection by RDMA by a `Relay`.  A
@@ -687,7 +687,7 @@ class socket(DatagramSocket):
         upgrade = self._upgrade
         if not isinstance(upgrade, Upgrade) or upgrade.shared or upgrade.polled or upgrade.stream.used:
             return
-        self._carried = carry(upgrade, super().fileno())
+        self._carried = carry(upgrade, KernelSocket.fileno(self))
         self._upgrade = upgrade.stream.on_change = None
 
     def dup(self) -> socket:
