@@ -60,7 +60,7 @@ HOT = {
     "queues": "completion cqe doorbells ring wqe",
     "runtime": "loop same_host_ring transmitter turn_lock",
     "sockets": "behind_pool datagram_credits datagram_path datagram_port_path datagram_state "
-               "memory_management staging stream stream_path stream_receiving stream_sending "
+               "device_calls memory_management staging stream stream_path stream_receiving stream_sending "
                "stream_socket stream_state waiting work_requests",
     "transport": "acknowledgement datagram execution executor queue_pair_flow receiving replies requester "
                  "responder same_host_source scatter segmentation sending unreliable unreliable_receiver "
@@ -72,7 +72,8 @@ WARM = {
     "driver": "poll_back_off",
     "fabric.switching": "arbitration credits end_node events packet port switch transmit_queues",
     "queues": "codec control",
-    "runtime": "doorbell_batching processor sleeper",
+    "machine": "processor",
+    "runtime": "doorbell_batching sleeper",
     "sockets": "datagram_port datagram_protocol datagram_socket datagrams",
     "transport": "retry xrc",
     "wire": "field_packing",

@@ -57,10 +57,10 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'return f"{value}U" if value <= 1 << 32 else f"{value}ULL"',
     ): "C gives a literal that does not fit the next wider type",
     (
-        "runtime/processor.py", "yield_processor", "_libc.sched_yield() → pass",
+        "machine/processor.py", "yield_processor", "_libc.sched_yield() → pass",
     ): "others run later",
     (
-        "runtime/processor.py", "Readable.now",
+        "machine/processor.py", "Readable.now",
         "return bool(_libc.poll(ctypes.byref(self.asked), 1, 0) > 0) → "
         "return bool(_libc.poll(ctypes.byref(self.asked), 1, 1) > 0)",
     ): "waits for a millisecond",

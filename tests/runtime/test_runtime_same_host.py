@@ -124,7 +124,7 @@ def test_rdma_and_atomics_need_no_packet(two, kinds):
 
 
 def test_polling_in_vain_keeps_the_interpreter_lock(two):
-    """Else a thread that polls starves the one that serves its peer (see `softhca.runtime.processor`)."""
+    """Else a thread that polls starves the one that serves its peer (see `softhca.machine.processor`)."""
     client, _ = two()
     engine = devices.find(client.driver.name).engine
     assert not lets_others_run(lambda: client.cq.poll(1), engine)

@@ -404,7 +404,7 @@ def test_nothing_is_taken_from_an_inbound_peer_that_has_ended(two):
 
 @pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
 def test_a_poll_in_vain_keeps_the_interpreter_lock(two):
-    """Else a thread that polls starves the one that serves its peer (see `softhca.runtime.processor`)."""
+    """Else a thread that polls starves the one that serves its peer (see `softhca.machine.processor`)."""
     asker, owner = two
     meet(asker, owner)
     while asker.poll():

@@ -6,8 +6,8 @@ import pytest
 from runtime_quiet import HoldingLink, QuietEngine
 
 from softhca.driver.poll_back_off import CONTENDED_NS, PollBackOff
+from softhca.machine.processor import Readable, yield_processor
 from softhca.runtime.loop import NEVER, EngineLoop
-from softhca.runtime.processor import Readable, yield_processor
 from softhca.runtime.served_turns import ServedTurns
 
 LIMIT_NS = 1_000

@@ -21,10 +21,10 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from softhca.machine.processor import Readable
 from softhca.runtime import messages
 from softhca.runtime.application import Application
 from softhca.runtime.applications import Applications
-from softhca.runtime.processor import Readable
 from softhca.runtime.sleeper import NEVER
 
 if TYPE_CHECKING:

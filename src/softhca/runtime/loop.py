@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.driver.poll_back_off import YIELD, PollBackOff
+from softhca.machine.processor import yield_processor
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
-from softhca.runtime.processor import yield_processor
 from softhca.runtime.refusals import RefusalReport
 from softhca.runtime.same_host_ring import PacketReceiver
 from softhca.runtime.sleeper import NEVER, Sleeper

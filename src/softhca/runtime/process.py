@@ -25,6 +25,7 @@ from softhca.driver.channels import HostChannel, Ready
 from softhca.driver.errors import DriverError
 from softhca.driver.poll_back_off import SLEEP, YIELD, PollBackOff
 from softhca.machine.primitives import address_of, atomic_cas64
+from softhca.machine.processor import yield_processor
 from softhca.memory.host import HostMemory
 from softhca.memory.runs import runs_of
 from softhca.queues.codec import Values
@@ -32,7 +33,6 @@ from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, MEMORY, RESOURC
 from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime import adapter_process, fork, messages
 from softhca.runtime.clock import NS_PER_S, now_ns
-from softhca.runtime.processor import yield_processor
 from softhca.runtime.wake_event import WakeEvent
 from softhca.runtime.wake_socket import WakeSocket
 

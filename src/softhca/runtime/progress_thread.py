@@ -33,9 +33,9 @@ import threading
 from collections.abc import Callable, Iterable
 
 from softhca.driver.poll_back_off import SLEEP, PollBackOff
+from softhca.machine.processor import yield_processor
 from softhca.runtime.clock import NS_PER_MS, NS_PER_S
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
-from softhca.runtime.processor import yield_processor
 from softhca.runtime.sleeper import LATE_NS, timeout_s
 
 FIRST_CHECK_NS = 1_000_000

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 from softhca.machine import primitives
 from softhca.machine.primitives import address_of
+from softhca.machine.processor import Readable, yield_processor
 from softhca.memory.host import HostMemory
 from softhca.memory.shared_arena import SharedArena
 from softhca.memory.shared_directory import Directory, Pause
@@ -25,7 +26,6 @@ from softhca.memory.shared_layout import MAX_ARENA_NUMBER
 from softhca.memory.shared_path import MAX_ARENAS, SharedPath
 from softhca.runtime import messages
 from softhca.runtime.clock import now_ns
-from softhca.runtime.processor import Readable, yield_processor
 from softhca.runtime.same_host_limits import may_keep
 from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, WAKE, InboundPeer, OutboundPeer
 from softhca.runtime.same_host_port import MAX_PEERS, SameHostPort

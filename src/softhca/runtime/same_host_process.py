@@ -12,8 +12,8 @@ import socket
 import sys
 from pathlib import Path
 
+from softhca.machine.processor import Readable
 from softhca.runtime import messages
-from softhca.runtime.processor import Readable
 
 SO_PEERPIDFD = 77
 _MAY_RUN = b"RD"  # proc(5): running or able to, waiting inside of a call

@@ -1,6 +1,6 @@
 from softhca.runtime.loop cimport EngineLoop, monotonic_ns
 from softhca.driver.poll_back_off cimport PollBackOff
-from softhca.runtime.processor cimport Readable
+from softhca.machine.processor cimport Readable
 
 
 cdef class ServedTurns:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import cython
 
 from softhca.driver.poll_back_off import SLEEP, PollBackOff
+from softhca.machine.processor import Readable, yield_processor
 from softhca.runtime.clock import now_ns
 from softhca.runtime.loop import EngineLoop
-from softhca.runtime.processor import Readable, yield_processor
 
 if TYPE_CHECKING:
     def monotonic_ns() -> int:
