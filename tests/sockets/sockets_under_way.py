@@ -129,3 +129,17 @@ class Fleeting:
 
     def __set__(self, one: object, value: object) -> None:
         self._values.clear()
+
+
+class NoDevice:
+    """What a completion thread asks of a device's driver; there is no adapter.  ``waits`` is called by
+    `wait_for`.
+    """
+
+    def __init__(self, waits: Callable[[Callable[[], bool]], object] = lambda ended: None) -> None:
+        self.alive = True
+        self.wait_for = waits
+        self.dispatched = 0
+        channel = types.SimpleNamespace(events=types.SimpleNamespace(consumer=None))
+        self.session = types.SimpleNamespace(channel=channel)
+        self.events = types.SimpleNamespace(dispatch=lambda: None)

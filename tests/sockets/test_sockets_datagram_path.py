@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import os
 import socket as kernel
 import threading
 import time
@@ -13,17 +14,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sockets_under_way import NoDevice
 
 from machine_speed import limit_s
 from softhca import sockets
 from softhca.driver import registry
 from softhca.driver.errors import DriverError
 from softhca.driver.poll_back_off import PollBudget
+from softhca.machine.processor import Readable
+from softhca.queues.ring import RingConsumer
 from softhca.runtime import devices as host_devices
 from softhca.sockets import datagrams, devices, waiting
 from softhca.sockets.datagram_path import POLL_NS
 from softhca.sockets.datagram_port import LEAST_STAGING_BYTES, DatagramPort, PeerPath
 from softhca.sockets.datagram_port_path import DEPTH, SIGNAL_EACH, SIGNAL_MESSAGES
+from softhca.sockets.device_calls import DeviceCalls
 from softhca.verbs.pyverbs_error import PyverbsUserError
 
 Bound = Callable[..., sockets.socket]
@@ -192,7 +197,8 @@ def test_nobody_polls_an_adapter_elsewhere(bound: Bound) -> None:
 
     class Elsewhere:
         def __init__(self, shares: bool) -> None:
-            self.driver = self.session = self.channel = self
+            self.driver = self.session = self.channel = self.completion_thread = self
+            self.polling = DeviceCalls(NoDevice())  # type: ignore[arg-type]
             self.shares_addresses = shares
             self.calls = 0
 
@@ -283,7 +289,9 @@ def test_both_queues_have_their_turn(bound: Bound, monkeypatch: pytest.MonkeyPat
     assert [receive(), receive()] == ["1", "2"]
     assert asked == []
     end._kernel_ready = True
-    assert [receive() for _ in range(4)] == ["kernel", "3", "kernel", "4"]
+    with open(os.eventfd(1), "rb") as has_some:
+        end._kernel_has = Readable(has_some.fileno())
+        assert [receive() for _ in range(4)] == ["kernel", "3", "kernel", "4"]
 
 
 def test_who_sleeps_after_polls_is_woken(bound: Bound) -> None:
@@ -303,3 +311,50 @@ def test_who_sleeps_after_polls_is_woken(bound: Bound) -> None:
         one.sendto(b"%d" % at, other.getsockname())
     assert done.wait(limit_s(60))
     assert received == [b"%d" % at for at in range(200)]
+
+
+def test_a_call_that_polls_is_counted_and_takes_the_events_of_all_sockets(bound: Bound) -> None:
+    """For the completion thread stands by meanwhile."""
+    end = end_of(bound())
+    ring = RingConsumer(end.ports[0].driver.session.channel.events.consumer.layout)
+    looks: list[bool] = []
+    taken: list[bool] = []
+    device = NoDevice()
+    device.session.channel.events.consumer = ring
+    device.events.dispatch = lambda: taken.append(True)
+    end._calls = [DeviceCalls(device)]  # type: ignore[arg-type]
+
+    def looked() -> bool:
+        looks.append(True)
+        return len(looks) == 3
+
+    ring.seen = ring.taken = ring.seen + max(ring.count(), 0)
+    assert ring.idle()
+    assert end._poll(looked)
+    assert not taken
+    ring.taken -= 1  # an event waits
+    assert not ring.idle()
+    assert end._poll(lambda: bool(taken))
+    assert end._calls[0].begun == 2
+    assert taken == [True]
+
+
+def test_the_kernel_is_asked_for_datagrams_where_it_has_some(bound: Bound) -> None:
+    """A call that finds none lets the interpreter's lock go, which other threads are woken for."""
+    one = bound()
+    end, asked = end_of(one), []
+
+    def ask() -> bytes:
+        asked.append(True)
+        return end.udp.recv(100, kernel.MSG_DONTWAIT)
+
+    def take(port: object, found: object) -> bytes:
+        raise AssertionError
+
+    with pytest.raises(BlockingIOError):
+        end.receive(take, ask, None, False)
+    assert not asked
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+        plain.sendto(b"plain", one.getsockname())
+        assert end.receive(take, ask, None, True) == b"plain"
+    assert asked == [True]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sockets_under_way import settled, speak
+from sockets_under_way import NoDevice, settled, speak
 
 from machine_speed import limit_s
 from softhca import sockets
@@ -128,10 +128,7 @@ def test_the_first_stream_of_an_address_is_kept(server: sockets.socket) -> None:
 
 
 def test_attendants_of_closed_devices_are_forgotten() -> None:
-    class Device:
-        alive = True
-
-    closed, other = Device(), Device()
+    closed, other = NoDevice(), NoDevice()
     completion_thread.completion_thread_of(closed)  # type: ignore[arg-type]
     closed.alive = False
     completion_thread.completion_thread_of(other)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sockets_under_way import holders
+from sockets_under_way import NoDevice, holders
 
 from machine_speed import limit_s
 from softhca import sockets
@@ -93,10 +93,9 @@ def test_the_hub_goes_on_when_somebody_closes_its_descriptor() -> None:
 
 
 def test_an_attendant_whose_thread_has_ended_is_started_again() -> None:
-    class Device:
-        alive = False
-
-    made = completion_thread.CompletionThread(Device())  # type: ignore[arg-type]
+    device = NoDevice()
+    device.alive = False
+    made = completion_thread.CompletionThread(device)  # type: ignore[arg-type]
     made.start()
     first = made._thread
     assert first is not None
@@ -109,11 +108,8 @@ def test_calls_that_come_again_and_again_wake_the_completion_thread_once_in_8_ms
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It sleeps until it is woken only while one call stays."""
-
-    class Device:
-        alive = True
-
-    made = completion_thread.CompletionThread(Device())  # type: ignore[arg-type]
+    device = NoDevice()
+    made = completion_thread.CompletionThread(device)  # type: ignore[arg-type]
     made._waiting, pauses = 1, []
 
     def pause(pause_s: float) -> None:
@@ -121,11 +117,32 @@ def test_calls_that_come_again_and_again_wake_the_completion_thread_once_in_8_ms
         if len(pauses) < 6:
             made._calls += 1
         elif pause_s > completion_thread._LAST_S:
-            Device.alive = False
+            device.alive = False
 
     monkeypatch.setattr(made, "_stand_by", pause)
     made._run()
     assert pauses == [1, 2, 4, 8, 8, 8, 16]
+
+
+def test_the_completion_thread_stands_by_while_calls_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait beside them: each packet would wake both."""
+    relieved: list[bool] = []
+
+    def waits(ended: Callable[[], bool]) -> None:
+        relieved.append(ended())
+        if len(relieved) == 1:
+            made.polling.begin()
+            relieved.append(ended())
+            return
+        device.alive = False
+
+    device = NoDevice(waits)
+    made = completion_thread.CompletionThread(device)  # type: ignore[arg-type]
+    pauses: list[int] = []
+    monkeypatch.setattr(made, "_stand_by", lambda pause_s: pauses.append(round(pause_s * 1000)))
+    made._attend()
+    assert relieved == [False, True, False]
+    assert pauses == [1, 1]  # before it knows that none polls, and once behind the call that does
 
 
 def test_a_socket_that_is_dropped_is_closed() -> None:

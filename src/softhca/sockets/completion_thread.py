@@ -1,11 +1,11 @@
 """The thread that takes a device's completions for sockets on which nobody waits in a call: those that a
 program polls by descriptor, and listening ones.
 
-A thread that waits in a call takes all events by itself, without a hand-over.  So while there are such
-threads, the completion thread stands by: it checks after 1, 2, 4, 8 ms whether calls still come, and sleeps
-while a thread stays in one and no others come: where threads call again and again it is not woken each time.
-When it has changed a descriptor it pauses, so that the thread that polls the descriptor gets the
-interpreter's lock.
+A thread that waits in a call takes all events by itself, without a hand-over, while it polls
+(`device_calls`) and while it sleeps.  So while there are such threads, the completion thread stands by: it
+checks after 1, 2, 4, 8 ms whether calls still come, and sleeps while a thread sleeps in one and no others
+come: where threads call again and again it is not woken each time.  When it has changed a descriptor it
+pauses, so that the thread that polls the descriptor gets the interpreter's lock.
 
 When the adapter is gone, which nothing else would tell who waits for a descriptor, it tells those that follow
 the device, and ends.
@@ -19,11 +19,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.machine.weak_members import WeakMembers
+from softhca.sockets.device_calls import DeviceCalls
 
 _FIRST_S, _LAST_S = 0.001, 0.008
 _HAND_OVER_S = 0.00005
@@ -37,10 +39,11 @@ class Follower(Protocol):
 
 
 class CompletionThread:
-    """Of one device.  Any thread may call any method."""
+    """Of one device.  Any thread may call any method.  ``polling``: what calls that poll say and take."""
 
     def __init__(self, driver: DeviceDriver) -> None:
         self._driver = driver
+        self.polling = DeviceCalls(driver)
         self._changed = threading.Condition()
         self._counting = threading.Lock()
         self._calls = self._waiting = 0
@@ -114,7 +117,7 @@ class CompletionThread:
     def _attend(self) -> None:
         seen, pause_s = -1, _FIRST_S
         while self._driver.alive:
-            calls = self._calls
+            calls = self._begun()
             if self._waiting or calls != seen:
                 if calls != seen:
                     seen, pause_s = calls, min(pause_s, _LAST_S)
@@ -123,9 +126,19 @@ class CompletionThread:
                 continue
             pause_s = _FIRST_S
             self._handed, self._inside = False, True
-            self._driver.wait_for(lambda: self._handed or self._waiting > 0)
+            self._driver.wait_for(partial(self._is_relieved, calls))
             self._inside = False
             time.sleep(_HAND_OVER_S)
+
+    def _begun(self) -> int:
+        """How many calls have waited, or polled, until now."""
+        return self._calls + self.polling.begun
+
+    def _is_relieved(self, calls: int) -> bool:
+        """Whether the thread takes no completions for now: there are threads in calls, other than those that
+        had begun at ``calls``, or somebody is to have the interpreter's lock.
+        """
+        return self._handed or self._waiting > 0 or self._begun() != calls
 
     def _stand_by(self, pause_s: float) -> None:
         with self._changed:

@@ -1,3 +1,4 @@
+from softhca.machine.processor cimport Readable
 from softhca.sockets.datagram_credits cimport SendCredit
 from softhca.sockets.datagram_port_path cimport DatagramPortPath
 from softhca.sockets.waiting cimport Waiting
@@ -9,6 +10,7 @@ cdef class DatagramPath(Waiting):
     cdef public object readiness
     cdef public long long _most_bytes
     cdef public object _room
+    cdef public Readable _kernel_has
     cdef public bint _several, _kernel_ready, _kernel_first
 
     cdef bint _is_due(self) except -1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import cython
 
+from softhca.machine.processor import Readable
 from softhca.sockets.datagram_credits import SendCredit
 from softhca.sockets.datagram_port_path import FAILED, DatagramPortPath
 from softhca.sockets.datagram_protocol import LARGEST_BYTES, cut
@@ -41,7 +42,7 @@ class DatagramPath(Waiting):
     """The state of an end, all of it `DatagramEnd`'s.
 
     ``_several``: it has several devices.  ``_kernel_ready``: the kernel has had something; ``_kernel_first``:
-    it is its turn then.
+    it is its turn then.  ``_kernel_has``: whether it has something now.
     """
 
     ports: list[DatagramPort]
@@ -52,16 +53,18 @@ class DatagramPath(Waiting):
     _several: bool
     _kernel_ready: bool
     _kernel_first: bool
+    _kernel_has: Readable
     _room: PeerRoom
     # Of `DatagramEnd`:
     _settle: Callable[[DatagramPort], object]
     _lacks_room: Callable[[], bool]
     _look_at_kernel: Callable[[], object]
 
-    def _begin_path(self, version: int) -> None:
-        """Of a new end for datagrams of an IP version, whose ports come later."""
+    def _begin_path(self, version: int, descriptor: int) -> None:
+        """Of a new end for datagrams of an IP version, with the kernel's socket, whose ports come later."""
         self._begin_waiting(POLL_NS)
         self._most_bytes = LARGEST_BYTES[version]
+        self._kernel_has = Readable(descriptor)
         self.ports = []
         self.closed = self.polled = False
         self._several = self._kernel_ready = self._kernel_first = False
@@ -71,6 +74,7 @@ class DatagramPath(Waiting):
         drivers = list(dict.fromkeys(port.driver for port in ports))
         channels = [driver.session.channel for driver in drivers]
         self._several = len(drivers) > 1
+        self._calls = list(dict.fromkeys(port.completion_thread.polling for port in ports))
         self._polls = bool(channels) and all(each.shares_addresses for each in channels)
         if len(channels) == 1:
             self._progress = channels[0].progress
@@ -210,6 +214,8 @@ class DatagramPath(Waiting):
             self.leave_lock()
 
     def _by_kernel(self, by_kernel: Callable[[], Result]) -> list[Result]:
+        if not self._kernel_has.now():  # the call would let the interpreter's lock go
+            return []
         try:
             return [by_kernel()]
         except BlockingIOError:

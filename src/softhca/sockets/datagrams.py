@@ -66,7 +66,7 @@ class DatagramEnd(DatagramPath):
         self.addresses = [mapped(self.host)]
         if self.host == "::" and not one.getsockopt(kernel.IPPROTO_IPV6, kernel.IPV6_V6ONLY):
             self.addresses.append(mapped("0.0.0.0"))
-        self._begin_path(self.version)
+        self._begin_path(self.version, self.udp.fileno())
         self.users: weakref.WeakSet[KernelSocket] = weakref.WeakSet()
         self.connected: Address | None = None
         self._count = 1

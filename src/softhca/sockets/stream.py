@@ -65,6 +65,7 @@ class Stream(StreamPath):
         self._opening = 0
         self._next_look = 1 if self._polls and settings.in_memory else NEVER
         self._completion_thread = completion_thread_of(self._driver)
+        self._calls = [self._completion_thread.polling]
         self.receiver = Receiver(Pool(pd, settings.pool_bytes), settings, self._release)
         self._given_back = self.receiver.given_back
         try:

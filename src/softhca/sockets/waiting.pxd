@@ -1,8 +1,10 @@
 from softhca.driver.poll_back_off cimport PollBudget
+from softhca.sockets.device_calls cimport DeviceCalls
 
 
 cdef class Waiting:
     cdef public object _lock, _progress
+    cdef public list _calls
     cdef public bint _news, _pumping, _missed, _polls
     cdef public PollBudget _budget
 

@@ -13,6 +13,7 @@ from time import monotonic_ns
 import cython
 
 from softhca.driver.poll_back_off import LONGEST_NS, PEER_NS, PollBudget
+from softhca.sockets.device_calls import DeviceCalls
 
 READABLE, WRITABLE = 1, 2
 """What is waited for most often."""
@@ -50,6 +51,7 @@ class Waiting:
     """What waits for events of a device: a stream, an end of datagrams.
 
     ``_progress`` drives the device once; ``_polls``: a thread that does so serves its adapter.
+    ``_calls``: of each device that it polls.
     ``_news``: an event was not answered yet.  ``_pumping``: this thread takes what has come.  ``_missed``:
     somebody has found the lock taken.
     """
@@ -61,6 +63,7 @@ class Waiting:
     _budget: PollBudget
     _progress: Callable[[], bool]
     _polls: bool
+    _calls: list[DeviceCalls]
     # Of who waits:
     _sleep: Callable[[Callable[[], bool], float | None], bool]
 
@@ -72,6 +75,7 @@ class Waiting:
         self._news = self._pumping = self._missed = False
         self._budget = PollBudget(longest_ns)
         self._polls = False
+        self._calls = []
 
     # what each has of its own
 
@@ -167,8 +171,13 @@ class Waiting:
         limit: cython.ulonglong = until - now
         last: cython.ulonglong = now + _BUSY_NS
         others: cython.bint = False
+        calls: DeviceCalls
+        for calls in self._calls:
+            calls.begin()
         while True:
             worked: cython.bint = self._progress()
+            for calls in self._calls:
+                calls.take_events()
             if self._has_ended(ready):
                 if limit or others:
                     budget.found()
