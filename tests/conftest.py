@@ -15,14 +15,14 @@ import pytest
 from hypothesis import settings
 
 from loopback_addresses import claimed_addresses
-from suite_plan import LONG, TESTS, pair_modes, places_of_tests, workers_of
+from suite_plan import LONG, TESTS, pair_modes, places_of_tests, random_inputs, workers_of
 from suite_schedule import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
 
 # How long an example takes is the machine's affair: what hangs is ended by pytest's own limit.
-settings.register_profile("suite", deadline=None)
+settings.register_profile("suite", deadline=None, max_examples=random_inputs(settings.default.max_examples))
 settings.load_profile("suite")
 
 # A shell (or nohup) that starts the tests in the background hands ignored signals on, to the programs that

@@ -26,6 +26,7 @@ from softhca.testing.addressing import gid
 from softhca.testing.ends import ALL_RIGHTS, RC, UD, WRITE, End, pair, post
 from softhca.testing.network import Network
 from softhca.testing.node import HOST_MEMORY_BYTES
+from suite_plan import random_inputs
 
 
 @pytest.fixture
@@ -566,7 +567,7 @@ def commands_of(draw, numbers, frames):
     return command, values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=random_inputs(60), deadline=None)
 @given(st.data())
 def test_every_command_with_any_fields_has_one_reply(data):
     world = Network()
@@ -610,7 +611,7 @@ def test_every_command_with_any_fields_has_one_reply(data):
     assert set(census(end).values()) == {0}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=random_inputs(200), deadline=None)
 @given(st.data())
 def test_no_command_whatever_raises_in_the_engine(data):
     end, replies = COMMAND_END, COMMAND_END.device.session.channel.replies

@@ -13,6 +13,7 @@ from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4
 from softhca.wire.raw import ALL_RAW, RAW_IPV6
 from softhca.wire.raw_packet import assemble_raw
+from suite_plan import random_inputs
 
 SERVICES = {"ipv6": RAW_IPV6, "ipv6 by type": IPV6_TYPE, "ethertype": ETHERTYPE}
 OFFSETS = {RAW_IPV6: 8, IPV6_TYPE: 12, ETHERTYPE: 12}
@@ -167,7 +168,7 @@ def test_the_observer_hears_of_a_drop_without_a_queue_pair(end):
     assert heard[0][1] == -1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=random_inputs(300), deadline=None)
 @given(st.data())
 def test_no_bytes_make_the_engine_raise_or_write_outside_a_receive(data):
     world = RawNetwork()

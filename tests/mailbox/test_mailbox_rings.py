@@ -25,6 +25,7 @@ from softhca.mailbox.blocks import (
 from softhca.mailbox.hashes import Digest
 from softhca.mailbox.rings import Inbox
 from softhca.mailbox.terms import Terms
+from suite_plan import random_inputs
 
 FOUR = Terms(slots=4, slot_bytes=64)
 WIDE = Terms(slots=6, slot_bytes=64, largest_bytes=200)
@@ -368,5 +369,5 @@ class RingAgainstAQueue(RuleBasedStateMachine):
         assert 0 <= self.ring.outbox.free() <= WIDE.slots
 
 
-RingAgainstAQueue.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+RingAgainstAQueue.TestCase.settings = settings(max_examples=random_inputs(60), stateful_step_count=50)
 TestRingAgainstAQueue = RingAgainstAQueue.TestCase

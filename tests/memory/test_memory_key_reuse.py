@@ -16,6 +16,7 @@ from softhca.memory.keys import KeySequence
 from softhca.memory.regions import LOCAL_WRITE, REFUSED_KEY, REMOTE_READ, REMOTE_WRITE, RegionTable
 from softhca.memory.tpt import TranslationTable
 from softhca.memory.windows import WindowTable
+from suite_plan import random_inputs
 
 PD = 3
 ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
@@ -127,8 +128,8 @@ class LifeOfMany(Life):
 TestLife = Life.TestCase
 TestLifeOfFew = LifeOfFew.TestCase
 TestLifeOfMany = LifeOfMany.TestCase
-TestLife.settings = TestLifeOfFew.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
-TestLifeOfMany.settings = settings(max_examples=10, stateful_step_count=20, deadline=None)
+TestLife.settings = TestLifeOfFew.settings = settings(max_examples=random_inputs(20), stateful_step_count=30)
+TestLifeOfMany.settings = settings(max_examples=random_inputs(10), stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.parametrize("live", [0, 1, 5, 100, 126])

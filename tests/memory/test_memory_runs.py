@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from softhca.memory.runs import FreeRuns, numbers_of, runs_of
+from suite_plan import random_inputs
 
 FIRST, COUNT = 3, 40
 
@@ -83,7 +84,7 @@ class FreeRunsAgainstASet(RuleBasedStateMachine):
         assert self.runs.free_count == len(self.free)
 
 
-FreeRunsAgainstASet.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+FreeRunsAgainstASet.TestCase.settings = settings(max_examples=random_inputs(60), stateful_step_count=40)
 TestFreeRuns = FreeRunsAgainstASet.TestCase
 
 

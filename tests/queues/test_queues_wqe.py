@@ -12,6 +12,7 @@ from softhca.memory.host import HostMemory
 from softhca.queues import operations, wqe
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
 from softhca.queues.wqe import ReceiveWork, SendWork, encode_receive, encode_send, put_run
+from suite_plan import random_inputs
 
 U32, U64 = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1)
 SGES = st.lists(st.tuples(U64, U32, U32), max_size=40)
@@ -35,7 +36,7 @@ def load(work, data):
 
 
 @given(st.integers(0, 9), st.integers(0, 7), U32, U64, U64, U32, U64, U64, U32, U32, U32, SGES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=random_inputs(100), deadline=None)
 def test_a_send_entry_has_the_bytes_of_the_contract(opcode, flags, imm, wr_id, va, rkey, compare, swap, ah,
                                                     qpn, qkey, sges):
     out = memoryview(bytearray(b"\xcc" * 1000))
@@ -47,7 +48,7 @@ def test_a_send_entry_has_the_bytes_of_the_contract(opcode, flags, imm, wr_id, v
 
 
 @given(st.integers(0, 9), st.integers(0, 7), U32, U64, U64, U32, U64, U64, U32, U32, U32, SGES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=random_inputs(100), deadline=None)
 def test_what_is_encoded_is_loaded_again(opcode, flags, imm, wr_id, va, rkey, compare, swap, ah, qpn, qkey,
                                          sges):
     out = memoryview(bytearray(1000))
@@ -89,7 +90,7 @@ def test_without_inline_payload_the_inline_flag_is_not_sent():
 
 
 @given(st.integers(0, 9), st.integers(0, 7), U32, U64, U64, U32, st.integers(1, 40), U32, st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=random_inputs(100), deadline=None)
 def test_one_run_is_written_as_an_entry_of_it_alone(opcode, flags, imm, wr_id, va, rkey, length, lkey,
                                                     inline):
     data = bytes(range(length))
@@ -213,7 +214,7 @@ def test_there_is_a_word_for_each_element_behind_the_longest_entry(work):
 
 
 @given(U64, SGES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=random_inputs(100), deadline=None)
 def test_a_receive_entry_has_the_bytes_of_the_contract_and_loads_again(wr_id, sges):
     out = memoryview(bytearray(b"\xcc" * 1000))
     n = encode_receive(out, wr_id, sges)
@@ -243,7 +244,7 @@ def test_a_receive_entry_is_checked_whole(data, status):
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=random_inputs(200), deadline=None)
 def test_no_bytes_whatever_raise(data):
     for work in (SendWork(4, 32), ReceiveWork(4)):
         assert 0 <= load(work, data) <= 6

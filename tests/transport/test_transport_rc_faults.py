@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from softhca.queues import wqe
 from softhca.testing.transport_pair import Faults, Pair
 from softhca.transport.states import RTS
+from suite_plan import random_inputs
 
 SIZE = 1 << 16
 PATTERN = random.Random(1).randbytes(SIZE)
@@ -116,7 +117,7 @@ operation = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=random_inputs(60), deadline=None)
 @given(
     operations=st.lists(operation, min_size=1, max_size=24),
     seed=st.integers(0, 1 << 32),
@@ -277,7 +278,7 @@ def test_long_message_survives_heavy_loss(pair, pmtu):
     p.at_rest()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=random_inputs(10), deadline=None)
 @given(seed=st.integers(0, 1 << 32), loss=st.sampled_from([0, 0.05]), qps=st.sampled_from([8, 64]))
 def test_many_queue_pairs_share_one_window_without_starving_or_leaking(seed, loss, qps):
     pair = Pair(pmtu=4096, faults=Faults(seed, loss), qps=qps, timeout=6)
