@@ -1,4 +1,4 @@
-"""Two adapters with two ports each, and a connection that may move from one pair of ports to the other."""
+"""Two adapters with two ports each, or more, and a connection that may move from one pair to another."""
 
 from softhca.driver import services
 from softhca.testing.ends import RC, SEND, End, post
@@ -11,14 +11,15 @@ INTERVAL_NS = 2 * 4096 << TIMEOUT
 
 
 class Scene:
-    """Two ends on two-port adapters, connected by their first ports; ``lost`` swallows packets by port."""
+    """Two ends on adapters of so many ``ports``, connected by the first ones; ``lost`` swallows packets by
+    port."""
 
-    def __init__(self, kind=RC, link="ipv4", config=None):
+    def __init__(self, kind=RC, link="ipv4", config=None, ports=2):
         self.network = Network(link=link)
         self.network.tamper = self._fate
         self.lost = set()
         self.kind = kind
-        self.ends = [End(self.network.add(ports=2, **(config or {}))) for _ in range(2)]
+        self.ends = [End(self.network.add(ports=ports, **(config or {}))) for _ in range(2)]
         self.qps = [end.qp(kind) for end in self.ends]
         for side in (0, 1):
             how = services.Reliability(TIMEOUT, RETRIES) if kind == RC else None

@@ -16,6 +16,8 @@ from softhca.testing.addressing import gid
 from softhca.testing.ends import RAW, SEND, UD, End, post
 from softhca.testing.network import Network
 from softhca.wire import ethernet as key
+from softhca.wire.burst import Arrival
+from softhca.wire.framing import ROCE_V4
 from softhca.wire.pcap import PcapWriter
 from softhca.wire.vxlan import VXLAN_PORT
 
@@ -265,6 +267,78 @@ def test_what_is_no_frame_of_the_segment_is_dropped(world, head):
     counters = left.device.query_counters(qp=0)
     assert counters["drops_frame"] + counters["drops_truncated"] == 1
     assert left.node.adapter.port.segment._stations == {}
+
+
+VXLAN = bytes.fromhex("0800000000000100")
+
+
+def figures(end):
+    names = [f"{name}_received" for name in ("packets", "bytes", "bursts")]
+    names += [f"drops_{name}" for name in ("frame", "state", "no_rule")]
+    found = end.device.query_counters()
+    return {name: found[name] for name in names if found[name]}
+
+
+def test_frames_of_a_run_count_each_with_its_bytes(world):
+    left = world.ends[0]
+    qp = raw_qp(left)
+    rule(left, qp, LEFT)
+    for _ in range(3):
+        receive(left, qp)
+    whole = VXLAN + frame(LEFT, RIGHT)
+    world.inject(left.node, 2 * whole + (VXLAN + frame(GROUP, RIGHT)), gid(2), frames=True, stride=len(whole))
+    assert figures(left) == {
+        "packets_received": 2, "bytes_received": 2 * len(whole), "bursts_received": 1, "drops_no_rule": 1
+    }  # fmt: skip
+
+
+def test_frames_beyond_the_buffer_are_cut_to_it(world):
+    left = world.ends[0]
+    qp = raw_qp(left)
+    rule(left, qp, LEFT)
+    arrival = Arrival()
+    whole = VXLAN + frame(LEFT, RIGHT)
+    arrival.buffer[: len(whole)] = whole
+    arrival.length, arrival.stride, arrival.frames = arrival.capacity + 200, len(whole), True
+    arrival.framing, arrival.source, arrival.destination = ROCE_V4, gid(2), gid(1)
+    left.node.adapter.receive(1, arrival, world.now)
+    found = left.device.query_counters()
+    seen = found["packets_received"] + sum(n for name, n in found.items() if name.startswith("drops_"))
+    assert seen == -(-arrival.capacity // len(whole))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_frame_that_somebody_took_was_received_though_another_one_was_not_ready(world, order):
+    left = world.ends[0]
+    pairs = [raw_qp(left), left.qp(RAW)]
+    pairs[1].modify({"qp_state": 1, "port_num": 1})
+    for each in order:
+        rule(left, pairs[each], LEFT)
+        receive(left, pairs[each])
+    world.inject(left.node, VXLAN + frame(LEFT, RIGHT), gid(2), frames=True)
+    assert [done.qp_num for done in left.poll(2)] == [pairs[0].number]
+    assert figures(left) == {"packets_received": 1, "bytes_received": 68, "bursts_received": 1}
+
+
+@pytest.mark.parametrize("port", [1, 2])
+def test_a_rule_leads_to_nobody_once_its_queue_pair_lives_on_another_port(port):
+    with Network() as world:
+        end = End(world.add(1, ports=2))
+        qp = end.qp(RAW)
+        rule(end, qp, LEFT)
+        for attributes in ({"qp_state": 1, "port_num": port}, {"qp_state": 2}, {"qp_state": 3}):
+            qp.modify(attributes)
+        receive(end, qp)
+        world.inject(end.node, VXLAN + frame(LEFT, RIGHT), gid(2), frames=True)
+        assert [done.wr_id for done in end.poll(1)] == ([7] if port == 1 else [])
+        assert figures(end).get("drops_state", 0) == (port == 2)
+
+
+def test_a_native_port_has_no_frames():
+    with Network(link="native") as world:
+        end = End(world.add(1))
+        world.inject(end.node, VXLAN + frame(LEFT, RIGHT), frames=True)
+        assert figures(end) == {"bursts_received": 1, "drops_frame": 1}
 
 
 def test_neighbours_are_asked_for_at_most_so_often():

@@ -255,6 +255,32 @@ def test_queue_pair_1_takes_datagrams_alone(asker, link):
     assert "management1_received" not in figures
 
 
+@every_link
+def test_queue_pair_1_takes_every_key_of_its_ports_table(link):
+    asker = Asker(link, pkeys=(0xFFFF, 0x8123))
+    for pkey in (0xFFFF, 0x7FFF, 0x8123, 0x0123):
+        assert len(asker.exchange(CPI, pkey=pkey)) == 1
+    for pkey in (0x8122, 0x8000, 0, 0x0122):
+        assert asker.exchange(CPI, pkey=pkey) == []
+    assert asker.counters()["drops_pkey"] == 4
+    asker.network.close()
+
+
+@native
+def test_queue_pair_0_has_no_partition(asker, link):
+    assert len(asker.exchange(PORT_INFO, qpn=0, qkey=0, pkey=0x1234)) == 1
+
+
+@pytest.mark.parametrize("link", ["ipv4", "ipv6"])
+def test_a_datagram_for_another_address_is_not_queue_pair_1s(asker, link):
+    elsewhere = asker.peer.gid
+    packet = asker.packet(CPI, destination=elsewhere, source=elsewhere[:-1] + b"\x99")
+    asker.network.inject(asker.node, packet, elsewhere[:-1] + b"\x99", destination=elsewhere)
+    asker.network.run()
+    assert asker.sent == []
+    assert asker.counters()["drops_destination"] == 1
+
+
 @pytest.mark.parametrize("link", ["ipv4", "ipv6"])
 def test_a_roce_port_has_no_queue_pair_0(asker, link):
     assert asker.exchange(PORT_INFO, qpn=0, qkey=0) == []

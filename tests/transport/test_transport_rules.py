@@ -9,7 +9,7 @@ from softhca.queues.ring import RingProducer
 from softhca.queues.shared_receive import SharedReceiveQueue
 from softhca.testing.transport_node import MAX_SGE, PD, End
 from softhca.transport.environment import AddressHandle
-from softhca.transport.states import RESET, UC, UD
+from softhca.transport.states import RC, RESET, UC, UD
 from softhca.wire import opcodes as op
 from softhca.wire.route import ROCE_V4, Route
 
@@ -222,3 +222,38 @@ def test_keys_in_use_are_those_that_are_what_they_were(pair):
     assert outstanding(p.right.qp) == [None, target.key]
     p.b.regions.reregister(target.region, access=target.region.access & ~8)
     assert outstanding(p.right.qp) == [None, None]
+
+
+def test_an_atomic_operation_that_was_executed_uses_no_key(pair):
+    p = pair(rd_atomic=2)
+    target = p.right.region(64)
+    where = {"va": target.va, "rkey": target.key}
+    p.forge(op.RC_FETCH_ADD, 0, **where)
+    p.forge(op.RC_RDMA_READ_REQUEST, 1, length=8, **where)
+    resources = p.right.qp.receive_engine().replies.ring.places()
+    found = {each.atomic: key for each, key in zip(resources, outstanding(p.right.qp)[1:], strict=True)}
+    assert all(each.pending for each in resources)
+    assert found == {True: None, False: target.key}
+    p.run()
+    assert outstanding(p.right.qp) == [None, None, None]
+
+
+@pytest.mark.parametrize("service", [RC, UC])
+def test_the_key_of_a_write_that_is_being_received_is_in_use_until_its_last_packet(pair, service):
+    p = pair(service=service)
+    size = p.right.qp.path_mtu_bytes
+    target = p.right.region(2 * size)
+    first, last = (
+        (op.RC_RDMA_WRITE_FIRST, op.RC_RDMA_WRITE_LAST) if service == RC
+        else (op.UC_RDMA_WRITE_FIRST, op.UC_RDMA_WRITE_LAST)
+    )  # fmt: skip
+    assert outstanding(p.right.qp)[0] is None
+    p.forge(first, 0, bytes(size), va=target.va, rkey=target.key, length=size + 4)
+    assert outstanding(p.right.qp)[0] == target.key
+    p.forge(last, 1, bytes(4))
+    assert outstanding(p.right.qp)[0] is None
+    assert service == RC or outstanding(p.right.qp) == [None]
+
+
+def test_datagrams_use_no_keys(pair):
+    assert outstanding(pair(service=UD).right.qp) == []
