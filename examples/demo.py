@@ -32,9 +32,9 @@ STEPS = Path(__file__).with_name("demo_steps.py")
 TIMEOUT_S = 120
 
 
-def run_pair(phase, results, *options):
+def run_pair(phase, results, *options, quick=False):
     """Two copies of the program under ``softhca run``; what copy 0 saw, or nothing when they failed."""
-    program = [sys.executable, str(STEPS), phase, "--results", str(results)]
+    program = [sys.executable, str(STEPS), phase, "--results", str(results), *["--quick"] * quick]
     command = [sys.executable, "-m", "softhca", "run", "-n", "2", *options, "--", *program]
     status = subprocess.run(command, timeout=TIMEOUT_S).returncode
     if status:
@@ -142,14 +142,15 @@ def main():
     parser.add_argument(
         "--capture", type=Path, default=Path("demo.pcapng"), help="where to (default %(default)s)"
     )
+    parser.add_argument("--quick", action="store_true", help="measure for a tenth as long, more roughly")
     args = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="softhca-demo-") as folder, console.status("exchanging …"):
         operations = run_pair("operations", Path(folder, "operations"), "--capture", str(args.capture))
-        packets = run_pair("speeds", Path(folder, "packets"), "--link", "udp")["results"]
+        packets = run_pair("speeds", Path(folder, "packets"), "--link", "udp", quick=args.quick)["results"]
         shared = []
         if not unsupported():
-            shared = run_pair("speeds", Path(folder, "shared"), "--link", "shm")["results"]
+            shared = run_pair("speeds", Path(folder, "shared"), "--link", "shm", quick=args.quick)["results"]
         opcodes, bad = count_packets(args.capture) if args.capture.exists() else ({}, 0)
     results = operations["results"]
     show_made(console, operations["adapters"])

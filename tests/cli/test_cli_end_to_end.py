@@ -293,7 +293,7 @@ def test_script_with_an_interpreter_line_finds_softhca(tmp_path):
 def demo(tmp_path_factory):
     """The capture that the demo wrote, which ended well, and what it said."""
     capture = tmp_path_factory.mktemp("demo") / "demo.pcapng"
-    command = [sys.executable, str(EXAMPLES / "demo.py"), "--capture", str(capture)]
+    command = [sys.executable, str(EXAMPLES / "demo.py"), "--quick", "--capture", str(capture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return capture, done.stdout
