@@ -4,6 +4,7 @@ compiled with AddressSanitizer and UBSan: ``python tests/native/asan_matrix.py``
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -40,6 +41,29 @@ def _case(world: World, client: Path, *words: str) -> str:
     return said + f"\nstatus {done.returncode}" if done.returncode or done.stdout else said
 
 
+def _scarce(world: World, client: Path) -> str:
+    """Without descriptors; the program goes on at each word, and at the end of them."""
+    with world.start(str(client), "scarce", stdin=subprocess.PIPE) as program:
+        said, _ = program.communicate("\n", timeout=LIMIT_S)
+    return said.replace(".", "") + (f"\nstatus {program.returncode}" if program.returncode else "")
+
+
+def _adapter_gone(world: World, client: Path, case: str) -> str:
+    """The adapter process ends under the program, which has said that it may."""
+    own = World(world.library, "*")
+    told = {**world.environment, "SOFTHCA_DEVICES": own.environment["SOFTHCA_DEVICES"], "SOFTHCA_DEBUG": ""}
+    try:
+        with own.start(str(client), case, **told) as program:
+            begun = program.stdout.read(1) if program.stdout is not None else ""
+            own.adapter.kill()
+            said, _ = program.communicate(timeout=LIMIT_S)
+    finally:
+        own.adapter.kill()
+        own.end()
+    failed = program.returncode or begun != "."
+    return said + (f"\nstatus {program.returncode}, begun with {begun!r}" if failed else "")
+
+
 def _alone(world: World, command: str) -> str:
     done = world.run(*command.split())
     return done.stdout + done.stderr + (f"\nstatus {done.returncode}" if done.returncode else "")
@@ -63,6 +87,9 @@ def matrix(world: World, clients: dict[str, Path]) -> list[tuple[str, Callable[[
     rows += [(f"verbs_client {case}", lambda case=case: _case(world, verbs, case)) for case in CASES]
     rows += [(f"rdmacm_client {case}", lambda case=case: _case(world, rdmacm, case)) for case in CM_CASES]
     rows.append(("import_client", lambda: _case(world, importing, "export", str(importing), "import")))
+    rows.append(("verbs_client scarce", lambda: _scarce(world, verbs)))
+    rows.append(("verbs_client orphaned", lambda: _adapter_gone(world, verbs, "orphaned")))
+    rows.append(("rdmacm_client removal", lambda: _adapter_gone(world, rdmacm, "removal")))
     for number, command in enumerate(PAIRS):
         rows.append((command, lambda c=command, n=number: _pair(world, c, FIRST_PORT + n)))
     rows += [(command, lambda c=command: _connected(world, c)) for command in CONNECTED]
