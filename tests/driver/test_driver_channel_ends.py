@@ -47,6 +47,7 @@ def test_a_descriptor_that_cannot_be_taken_says_why(monkeypatch):
     def found(number):
         with pytest.raises(OSError, match=f"descriptor = {number}") as caught:
             channel.take_descriptor(number)
+        assert caught.value.strerror.endswith(os.strerror(caught.value.errno))
         return caught.value.errno
 
     assert [found(1 << 40), found(-1)] == [errno.EBADF, errno.EBADF]

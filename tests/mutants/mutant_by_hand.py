@@ -132,7 +132,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a channel that is closed again is told of again"), BY_DRIVER_CHANNEL_ENDS),
     (m("hand-dv-memory-before-detach", CHANNELS, "        self.detach()\n        self.memory.close()\n        self.notify_closed()", "        self.memory.close()\n        self.detach()\n        self.notify_closed()",
        "memory goes while its adapter uses it"), BY_DRIVER_CHANNEL_ENDS),
-    (m("hand-dv-passed-errno", CHANNELS, "raise OSError(getattr(error, \"errno\", errno.EBADF),", "raise OSError(errno.EINVAL,",
+    (m("hand-dv-passed-errno", CHANNELS, "code = getattr(error, \"errno\", errno.EBADF)", "code = errno.EINVAL",
        "too few descriptors are called a wrong argument"), BY_DRIVER_CHANNEL_ENDS),
     (m("hand-dv-cm-ring-leaks", CONNECTIONS, "        except DriverError:\n            self._ring.free()\n            raise\n        driver.events", "        except DriverError:\n            raise\n        driver.events",
        "each channel of connections that is refused costs memory"), BY_DRIVER_CHANNEL_ENDS),

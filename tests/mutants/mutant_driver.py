@@ -81,6 +81,8 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "a signal during a registration leaves its buffer attached, behind the attachment's answer"), BY_REGISTRATIONS),
     (m("driver-passes-whatever-has-the-number", "driver/duplicates.py", "        if memory.fd == number:\n", "        if True:\n",
        "a region of memory that another thread closes is of another file"), "driver/test_driver_duplicates.py"),
+    (m("driver-any-refusal-is-a-bad-descriptor", "driver/channels.py", "{os.strerror(code)}", "{os.strerror(errno.EBADF)}",
+       "who has no descriptor left is told that the one it has passed is none"), "driver/test_driver_channel_ends.py"),
     (m("driver-passes-the-number-itself", MEMORY, "pass_descriptor(descriptor)\n", "pass_descriptor(memory.fd)\n",
        "the adapter gets a file that has taken the number while the command waited for its turn"), "driver/test_driver_duplicates.py"),
     (m("driver-duplicate-is-closed-too-early", MEMORY, "            yield self._session.channel.pass_descriptor(descriptor)\n        finally:\n            os.close(descriptor)\n", "            number = self._session.channel.pass_descriptor(descriptor)\n        finally:\n            os.close(descriptor)\n        yield number\n",

@@ -356,6 +356,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "a peer that disconnects waits for the answer until it gives up"), "driver/test_driver_rdmacm_listening.py"),
     (m("depth-beyond-the-peer", "driver/rdmacm/connecting.py", "            depth = min(depth, self.peer.responder_resources)\n", "",
        "more READs are sent at a time than the peer can answer"), "driver/test_driver_rdmacm_listening.py"),
+    (m("unwatched-clients-stay-open", "runtime/embedded.py", "                undo.callback(clients.close)\n", "",
+       "a device that cannot watch for other processes keeps what it would have served them with"), "runtime/test_runtime_open_fails.py"),
     (m("adapters-name-is-free-too-early", "runtime/embedded.py", "                        held = self.clients.hold_name()\n", "                        pass\n",
        "who opens a device while another program closes it is told that its addresses are in use"), "runtime/test_runtime_shared_device.py"),
     (m("early-event-lost", "driver/rdmacm/ports.py", "                    self.keep(number, event)\n", "                    pass\n",

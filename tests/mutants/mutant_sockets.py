@@ -136,6 +136,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "an event loop that was there before its server on another host has TCP for a minute"), FINDING),
     (m("sockets-ready-before-connected", IN_PROGRESS, "        self._readiness.set(False, False)\n", "",
        "a program takes a connection that is being made for one that is there"), OF_PROGRESS),
+    (m("sockets-listening-left-behind", "sockets/cm_listening.py", "            self._readiness.set(False, False)\n            self._readiness.replace(KernelSocket.fileno(one))\n            _served[self._readiness.inode] = self\n        except BaseException:  # also where another thread has closed the socket meanwhile\n            self.close()\n            raise\n", "        except BaseException:\n            self.close()\n            raise\n        self._readiness.set(False, False)\n        self._readiness.replace(KernelSocket.fileno(one))\n        _served[self._readiness.inode] = self\n",
+       "a socket that is closed while it begins to listen leaves what it listens with"), "sockets/test_sockets_scarce.py"),
     (m("sockets-registrations-stay-behind", "sockets/registrations.py", "                again.register(number, events)\n", "                pass\n",
        "a program waits for a descriptor that stands for the socket no more"), OF_PROGRESS),
     (m("sockets-left-registrations-vanish", IN_PROGRESS, "        if self._followed:\n", "        if True:\n",

@@ -16,6 +16,7 @@ from softhca.driver import registry
 from softhca.driver.errors import DriverError
 from softhca.runtime import devices
 from softhca.runtime.process import ProcessChannel
+from softhca.runtime.progress_thread import Progress
 from softhca.verbs.device import Context
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 
@@ -129,6 +130,7 @@ STEPS = {
     "mapping memory": (mmap, "mmap", OSError(errno.ENOMEM, "Cannot allocate memory")),
     "starting a thread": (threading.Thread, "start", RuntimeError("can't start new thread")),
     "making an eventfd": (os, "eventfd", OSError(errno.EMFILE, "Too many open files")),
+    "watching for others": (Progress, "watch", OSError(errno.ENOSPC, "No space left on device")),
     "making the driver": (devices, "DeviceDriver", DriverError(errno.ENOMEM, "Cannot allocate memory")),
     "attaching to a process": (ProcessChannel, "_attach", OSError(errno.EPERM, "Operation not permitted")),
 }

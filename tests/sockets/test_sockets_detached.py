@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket as kernel
 import threading
@@ -71,3 +72,20 @@ def test_what_the_descriptor_has_no_room_for_comes_next(
     arrived[0].close()
     with open(number, "rb") as file:
         assert file.read() == bytes(100_000)
+
+
+def test_a_datagram_socket_that_cannot_be_handed_over_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object, **words: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    one = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
+    one.bind(("127.0.0.1", 0))
+    end, number = one.datagrams, one.fileno()
+    assert end is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup2", refused)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            one.detach()
+    assert end.closed
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)

@@ -32,6 +32,7 @@ from softhca.runtime import devices
 from softhca.sockets import in_progress, listening, port_lookup, requests
 from softhca.sockets.connecting import mapped
 from softhca.sockets.hub import HUB, Hub
+from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
 
 BY_CM = sockets.Settings(by_cm=True)
@@ -345,6 +346,26 @@ def test_listening_that_the_device_refuses_is_an_error_of_sockets(monkeypatch: p
         server.listen()
 
 
+def test_a_socket_that_is_closed_while_it_begins_to_listen_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def closed(self: Readiness, number: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    with made(BY_CM) as first:
+        first.bind(("127.0.0.1", 0))
+        first.listen()
+    with made(BY_CM) as server:
+        server.bind(("127.0.0.1", 0))
+        before = descriptors()
+        with monkeypatch.context() as patch:
+            patch.setattr(Readiness, "replace", closed)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                server.listen()
+        assert descriptors() == before
+        server.listen()
+
+
 # every step
 
 
@@ -398,6 +419,7 @@ _MAKING = frozenset(
 STEPS: dict[str, tuple[Any, str, Exception]] = {
     "descriptor": (kernel, "socketpair", OSError(errno.EMFILE, "Too many open files")),
     "duplicate": (os, "dup", OSError(errno.EMFILE, "Too many open files")),
+    "number": (os, "dup2", OSError(errno.EBADF, "Bad file descriptor")),
     "event": (os, "eventfd", OSError(errno.EMFILE, "Too many open files")),
     "command": (Session, "call", DriverError(errno.ENOMEM, "Cannot allocate memory")),
 }

@@ -84,9 +84,9 @@ class HostChannel:
         """For an adapter in this process: a duplicate of the passed descriptor."""
         try:
             return os.dup(number)
-        except (OSError, OverflowError) as error:
-            reason = os.strerror(errno.EBADF)
-            raise OSError(getattr(error, "errno", errno.EBADF), f"descriptor = {number}: {reason}") from None
+        except (OSError, OverflowError) as error:  # EBADF, EMFILE
+            code = getattr(error, "errno", errno.EBADF)
+            raise OSError(code, f"descriptor = {number}: {os.strerror(code)}") from None
 
     def event_channel(self, number: int) -> NoReturn:
         """For an adapter in this process: events are told in the ring alone.  OSError EBADF."""

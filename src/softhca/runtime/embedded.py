@@ -68,17 +68,20 @@ class EmbeddedAdapter:
             undo.pop_all()
 
     def listen(self, name: str, bound: socket.socket) -> None:
-        """Serve other processes at ``name``, which ``bound`` has; nobody, where there is no descriptor left:
-        then the name is free again.
+        """Serve other processes at ``name``, which ``bound`` has; nobody, where there is no descriptor left,
+        or no more can be watched: then the name is free again.
         """
-        try:
-            clients = Clients(self.adapter, self.loop, name, bound)
-        except OSError as error:
-            bound.close()
-            _log.debug("%s is this process's own: %s", name, error)
-            return
+        with contextlib.ExitStack() as undo:
+            undo.callback(bound.close)
+            try:
+                clients = Clients(self.adapter, self.loop, name, bound)
+                undo.callback(clients.close)
+                self.progress.watch(clients.fileno())
+            except OSError as error:
+                _log.debug("%s is this process's own: %s", name, error)
+                return
+            undo.pop_all()
         self.clients = clients
-        self.progress.watch(clients.fileno())
 
     @property
     def alive(self) -> bool:

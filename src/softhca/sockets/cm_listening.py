@@ -66,12 +66,12 @@ class CmServed:
                 for each in self.addresses:
                     advertisement = PortAdvertisement(port, each, self._listener.gids, self.close)
                     self._advertisements.append(advertisement)
-        except BaseException:
+            self._readiness.set(False, False)
+            self._readiness.replace(KernelSocket.fileno(one))
+            _served[self._readiness.inode] = self
+        except BaseException:  # also where another thread has closed the socket meanwhile
             self.close()
             raise
-        self._readiness.set(False, False)
-        self._readiness.replace(KernelSocket.fileno(one))
-        _served[self._readiness.inode] = self
 
     def listens(self) -> bool:
         """Whether it does."""

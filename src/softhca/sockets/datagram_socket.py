@@ -390,10 +390,15 @@ class DatagramSocket(KernelSocket):
         end, self._end = self._end, GONE
         number = super().detach()
         if end is not None and end is not GONE:
-            os.dup2(end.udp.fileno(), number, inheritable=os.get_inheritable(number))
-            os.set_blocking(number, self.gettimeout() != 0)
-            end.users.discard(self)
-            end.leave()
+            try:
+                os.dup2(end.udp.fileno(), number, inheritable=os.get_inheritable(number))
+                os.set_blocking(number, self.gettimeout() != 0)
+            except OSError:
+                os.close(number)  # nobody else knows of it
+                raise
+            finally:
+                end.users.discard(self)
+                end.leave()
         return number
 
 
