@@ -296,3 +296,132 @@ def test_a_slot_is_fetched_once_the_read_before_it_has_ended():
     fetcher.reading = False
     assert TAKEN not in (reader.poll(), reader.poll())
     assert fetcher.offsets[2:] == [terms.slot_bytes], "it has brought nothing, and is repeated"
+
+
+@pytest.mark.parametrize("mode", ["write", "read"])
+def test_each_piece_of_memory_has_its_size_and_the_rights_that_its_mode_needs(verbs_pair, mode):
+    terms = Terms(slots=4, mode=mode)
+    local, written, read = e.IBV_ACCESS_LOCAL_WRITE, e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ
+    inbox, outbox = (terms.ring_bytes, local | written), (terms.ring_bytes, local)
+    if mode == "read":
+        inbox, outbox = (terms.slot_bytes, local), (terms.ring_bytes, local | read)
+    cell = -(-terms.credit_bytes // 8) * 8, local | written
+    for end in join(verbs_pair, terms):
+        wired = end._wiring
+        found = [(mr.length, mr._access) for mr in (wired.inbox, wired.outbox, wired.cell)]
+        assert found == [inbox, outbox, cell]
+        attributes, _ = wired.qp.query(e.IBV_QP_ACCESS_FLAGS)
+        assert attributes.qp_access_flags == local | written | (read if mode == "read" else 0)
+
+
+def test_the_path_mtu_is_no_greater_than_the_own_one(verbs_pair):
+    left, right = (box.Mailbox(context) for context in (verbs_pair.client, verbs_pair.server))
+    left._wiring._mtu_code = e.IBV_MTU_256
+    left.join(right.offer)
+    assert left._wiring.qp.query(e.IBV_QP_PATH_MTU)[0].path_mtu == e.IBV_MTU_256
+
+
+def test_a_connection_goes_by_the_port_and_the_address_that_were_asked_for(verbs_pair):
+    boxes = join(verbs_pair, gid_index=1)
+    for end in boxes:
+        attributes, _ = end._wiring.qp.query(e.IBV_QP_AV | e.IBV_QP_PORT)
+        vector = attributes.ah_attr
+        assert (attributes.port_num, vector.port_num, vector.sgid_index, vector.hop_limit) == (1, 1, 1, 64)
+
+
+def test_what_cannot_be_made_whole_leaves_no_domain(verbs_pair, monkeypatch):
+    made = []
+
+    class Noted(wiring.PD):
+        __slots__ = ()
+
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+
+    def fails(*arguments):
+        raise ValueError("no room")
+
+    monkeypatch.setattr(wiring, "PD", Noted)
+    monkeypatch.setattr(wiring, "CQ", fails)
+    with pytest.raises(ValueError, match="no room"):
+        Wiring(verbs_pair.client, Terms())
+    assert [each.is_open for each in made] == [False]
+
+
+class Completes(Posts):
+    """A queue pair that completes what it signals when it is polled."""
+
+    def __init__(self):
+        super().__init__()
+        self.done = []
+
+    def post_send(self, request):
+        while request is not None:
+            self.offsets.append(request.sges[0][0])
+            if request.send_flags & wiring._SIGNALED:
+                self.done.append(SimpleNamespace(status=e.IBV_WC_SUCCESS, wr_id=request.wr_id))
+            request = request.next_wr
+
+    def poll(self, limit):
+        done, self.done = self.done[:limit], self.done[limit:]
+        return len(done), done
+
+
+def test_operations_are_counted_until_the_one_that_retires_them_completes():
+    one = wired(0)
+    one.qp = one.cq = Completes()
+    for count in range(1, 3 * wiring.SIGNAL_EVERY + 1):
+        one.carry([(64, 8)])
+        assert (one.writes, one._outstanding) == (count, count)
+        assert len(one.qp.done) == count // wiring.SIGNAL_EVERY
+    one.carry([(64, 8)])
+    one.take_completions()
+    assert one._outstanding == 1
+    one.terms = SimpleNamespace(slot_bytes=256)
+    one.inbox = SimpleNamespace(buf=0x4000, lkey=9)
+    for _ in range(2):
+        one.read(512)
+        assert one.reading
+        one.carry([(64, 8)])
+    one.take_completions()
+    assert (one._outstanding, one.reading) == (1, False)
+
+
+def test_room_is_made_where_there_is_none_before_blocks_wait():
+    one = wired(0)
+    one.qp = one.cq = Completes()
+    for at in range(DEPTH):
+        one.carry([(at, 8)])
+    assert not one.has_room
+    one.carry([(DEPTH, 8)])
+    assert one.qp.offsets == list(range(DEPTH + 1))
+    assert one.has_room
+
+
+def test_a_read_and_a_credit_go_where_the_peer_said():
+    sent = []
+    one = wired(0)
+    one.qp = SimpleNamespace(post_send=sent.append)
+    one.peer = SimpleNamespace(ring_va=0x10000, ring_rkey=11, cell_va=0x20000, cell_rkey=12)
+    one.terms, one.inbox = SimpleNamespace(slot_bytes=256), SimpleNamespace(buf=0x4000, lkey=9)
+    one.read(512)
+    memory = Memory(16)
+    one.write_credit(memory.address, 16)
+    read, credit = sent
+    assert (read.rdma_rkey, read.rdma_remote_addr, read.sg_list) == (11, 0x10200, ((0x4000, 256, 9),))
+    assert read.send_flags == e.IBV_SEND_SIGNALED
+    assert (credit.rdma_rkey, credit.rdma_remote_addr, credit.send_flags) == (12, 0x20000, e.IBV_SEND_INLINE)
+    one.peer = None
+    credits = (memory.address, 16)
+    for act in (lambda: one.read(0), lambda: one.write_credit(*credits), lambda: one.carry([(0, 8)])):
+        with pytest.raises(MailboxError, match="not joined"):
+            act()
+
+
+def test_two_ends_begin_with_numbers_that_nobody_guesses(verbs_pair):
+    made = [Wiring(verbs_pair.client, Terms()) for _ in range(4)]
+    assert len({each.nonce for each in made}) == 4
+    assert max(each.psn for each in made) > 1 << 12
+    for each in made:
+        each.close()
