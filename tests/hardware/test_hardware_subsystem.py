@@ -2,6 +2,7 @@
 """The assembled adapter: the story of a window that is taken away, and that no moment lets a key through."""
 
 import contextlib
+import functools
 import io
 import json
 from pathlib import Path
@@ -42,6 +43,12 @@ class Told(NamedTuple):
     story: story_of.Story
     text: str
     waves: Path
+
+
+@functools.cache
+def subsystem(vis, design=MANAGER):
+    """The same object for all tests that want such an adapter: it is elaborated once."""
+    return Subsystem(vis, design=design)
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +253,7 @@ class Moments(story_of._Run):
 @pytest.mark.parametrize("design", [MANAGER, MICROCODE])
 @pytest.mark.parametrize("delay", [1, 40, 60, 80, 110])
 def test_no_moment_of_a_bind_lets_the_key_through_once_it_is_completed(delay, design):
-    bench = SubsystemBench(Subsystem(8, design=design))
+    bench = SubsystemBench(subsystem(8, design=design))
     bench.load = bench.place_program  # the story loads it over the bus, which takes most of its clocks
     teller = Moments(bench, delay)
     bench.run(teller.script)
@@ -262,7 +269,7 @@ def test_no_moment_of_a_bind_lets_the_key_through_once_it_is_completed(delay, de
 
 
 def test_the_local_bus_reaches_every_space():
-    bench = SubsystemBench(Subsystem(8))
+    bench = SubsystemBench(subsystem(8))
     seen = {}
 
     async def script(context):
@@ -308,7 +315,7 @@ def test_the_local_bus_reaches_every_space():
 
 def test_levels_decide_who_is_served_and_an_overflow_is_told():
     """Two binds that fail at once (their descriptors are not binds): the higher level's completes first."""
-    bench = SubsystemBench(Subsystem(8))
+    bench = SubsystemBench(subsystem(8))
     ring, queues = 0x5000, 0x9000
     told = {}
 
@@ -343,7 +350,7 @@ def test_levels_decide_who_is_served_and_an_overflow_is_told():
 def test_the_table_is_and_ends_where_the_host_has_said(high):
     """Two binds whose windows are the last entry of the table, anywhere in 16 TiB, and the one behind it, of
     the same domain."""
-    bench = SubsystemBench(Subsystem(8), limit=1 << 44)
+    bench = SubsystemBench(subsystem(8), limit=1 << 44)
     ring, queues, table, entries, domain = 0x5000, 0x9000, high << 32 | 0x2_0000, 8, 5
     last = table + 8 * (entries - 1)
 
@@ -421,7 +428,7 @@ again:  move    TX_PUSH, 0
 
 def test_replies_leave_before_requests_that_have_waited_longer():
     """The SQ's engine has a long packet on the line and a short one behind it when the RQ's has its two."""
-    bench = SubsystemBench(Subsystem(8))
+    bench = SubsystemBench(subsystem(8))
 
     async def script(context):
         for engine, (name, wait, words) in enumerate((("SQ", 1, 200), ("RQ", 350, 8))):
@@ -437,7 +444,7 @@ def test_replies_leave_before_requests_that_have_waited_longer():
 
 def test_both_engines_fetch_from_the_host_and_send():
     """Each engine takes the words of a packet in as a descriptor and sends them; the packets come back."""
-    bench = SubsystemBench(Subsystem(8))
+    bench = SubsystemBench(subsystem(8))
     packets = [write_packet(WRITE_MIDDLE, qp, 9, None) for qp in (5, 6)]
     words = [words_of(packet[:-6]) for packet in packets]
     for engine, sent in enumerate(words):

@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from amaranth.hdl import Signal
+from amaranth.hdl import Fragment, Signal
 from amaranth.sim import Simulator, _pyrtl, pysim
 
 _HEAD = "def run():"
@@ -212,9 +212,25 @@ def _replaced(due: set[Any]) -> Iterator[None]:
             setattr(_pyrtl, name, value)
 
 
+class _Elaborated(Fragment):
+    """What a design has become, for another simulation of it."""
+
+    def __init__(self, design: Any) -> None:
+        super().__init__()
+        self._design = Fragment.get(design, platform=None).prepare()
+
+    def prepare(self, *_: Any, **__: Any) -> Any:
+        """It is made already."""
+        return self._design
+
+
+_elaborated = functools.lru_cache(maxsize=4)(_Elaborated)
+
+
 def quick_simulator(design: Any) -> Simulator:
-    """A simulation of ``design``, in which no clock, test bench or process is yet.
+    """A simulation of ``design``, in which no clock, test bench or process is yet.  An object that is
+    simulated again is not elaborated again.
 
     Errors are those of Amaranth's ``Simulator``.
     """
-    return Simulator(design, engine=_Engine)
+    return Simulator(_elaborated(design), engine=_Engine)
