@@ -45,6 +45,7 @@ from softhca.simulation.node import Node
 from softhca.simulation.scenarios import Scenario
 from softhca.simulation.world import World
 from softhca.transport.migration import ARMED, MIGRATED, REARMED
+from softhca.transport.states import ERR
 
 LOOK_NS = 2 * FAILURE_NS
 """How often it is looked whether all connections have got so far."""
@@ -248,11 +249,13 @@ class ProposalSetting(FailoverSetting):
 
     def _tell_again(self) -> None:
         """The packet by which a queue pair says that it may migrate (17.2.8.1.2) is not acknowledged: where
-        it was lost, and no message is on its way, a side would wait for ever."""
+        it was lost, and no message is on its way, a side would wait for ever.  One whose retries are used up
+        has ended, which is told of its requests."""
         waiting = {end.index for end in self.ends if not end.over and end.state == REARMED}
         for end in [each for each in self.ends if each.index in waiting and each.state != MIGRATED]:
-            end.qp.modify({"path_mig_state": REARMED})
-            end.program.node.turn()
+            if end.qp.query()["qp_state"] != ERR:
+                end.qp.modify({"path_mig_state": REARMED})
+                end.program.node.turn()
 
     def _phase(self, number: int) -> None:
         """Messages before and after the failure of a port; the next phase follows."""
