@@ -358,3 +358,17 @@ def test_the_kernel_is_asked_for_datagrams_where_it_has_some(bound: Bound) -> No
         plain.sendto(b"plain", one.getsockname())
         assert end.receive(take, ask, None, True) == b"plain"
     assert asked == [True]
+
+
+def test_what_another_thread_has_taken_from_the_kernel_is_waited_for_no_more(bound: Bound) -> None:
+    end = end_of(bound())
+    end._kernel_ready = True  # the hub has said so
+
+    def never(*_: object) -> bytes:
+        raise AssertionError
+
+    with pytest.raises(BlockingIOError):
+        end.receive(never, never, None, False)
+    assert not end._kernel_ready
+    with pytest.raises(TimeoutError):
+        end.receive(never, never, time.monotonic(), True)

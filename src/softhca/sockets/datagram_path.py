@@ -214,10 +214,9 @@ class DatagramPath(Waiting):
             self.leave_lock()
 
     def _by_kernel(self, by_kernel: Callable[[], Result]) -> list[Result]:
-        if not self._kernel_has.now():  # the call would let the interpreter's lock go
-            return []
         try:
-            return [by_kernel()]
+            # the call would let the interpreter's lock go
+            return [by_kernel()] if self._kernel_has.now() else []
         except BlockingIOError:
             return []
         finally:
