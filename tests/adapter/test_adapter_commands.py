@@ -396,6 +396,42 @@ def test_a_host_never_names_an_address_of_the_adapters_own_process(pid):
     assert Side(pid).attach(adapter, address=address, slot=0) == errno.EPERM
 
 
+def test_a_host_of_another_process_does_not_name_what_is_mapped_here():
+    adapter = Network().add(1).adapter
+    side = Side(pid=1)
+    assert side.attach(adapter, slot=0, address=side.address_map.address(0)) == errno.EBUSY
+    side = Side(pid=0)
+    assert side.attach(adapter, slot=0, address=side.address_map.address(0), pages=0) == errno.EPERM
+
+
+@pytest.mark.parametrize("memory", [3, 255])
+def test_a_buffer_is_of_a_kind_that_there_is(memory):
+    assert Side(pid=1).attach(Network().add(1).adapter, memory=memory) == errno.EINVAL
+
+
+def test_a_buffer_takes_no_slot_of_another_one():
+    adapter = Network().add(1).adapter
+    side = Side(pid=1)
+    host = adapter.hosts[adapter.attach_host(side)]
+
+    def do(command, slot, pages):
+        fields = {"memory": control.MEMORY_FOREIGN, "address": 4096, "slot": slot, "pages": pages}
+        return execute(adapter, host, command, fields, 0)[0]
+
+    for slot, pages, code in (
+        (501, 1, 0), (501, 1, errno.EBUSY), (500, SLOT_PAGES + 1, errno.EBUSY), (499, 2 * SLOT_PAGES, 0),
+        (500, 1, errno.EBUSY),
+    ):  # fmt: skip
+        assert do(control.ATTACH_ARENA, slot, pages) == code
+    assert sorted(host.arenas) == [499, 500, 501]
+    for slot, pages in ((499, 2 * SLOT_PAGES), (501, 1)):
+        assert do(control.DETACH_ARENA, slot, pages) == 0
+    assert host.arenas == {}
+    adapter.detach_host(host.number)
+    side.shared.close()
+    side.memory.close()
+
+
 def test_a_host_without_foreign_access_has_only_the_shared_memory():
     adapter = Network().add(1).adapter
     assert Side(pid=1, foreign=False).attach(adapter) == errno.EPERM

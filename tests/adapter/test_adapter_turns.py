@@ -10,11 +10,12 @@ from native_network import native_pair
 
 from softhca.adapter.port import PORT_ACTIVE, PORT_ARMED, PORT_DOWN, PORT_INIT
 from softhca.adapter.resources import Kind
+from softhca.driver import services
 from softhca.machine.primitives import store64
 from softhca.management.mad import Address
 from softhca.queues import control_fields as control
 from softhca.queues.layout import EVENT_ENTRIES
-from softhca.testing.ends import RC, UC, UD, WRITE, End, connect, post
+from softhca.testing.ends import QKEY, RC, SEND, UC, UD, WRITE, End, connect, pair, post
 from softhca.testing.network import Network
 from softhca.transport.congestion import DcqcnSettings
 from softhca.wire.burst import Burst
@@ -183,3 +184,41 @@ def test_connections_of_roce_are_controlled_for_congestion(link, kind, controlle
         adapter.config = dataclasses.replace(adapter.config, congestion=DcqcnSettings())
         asked = adapter.queue_pairs[left.qp(kind).number]
         assert (adapter.control_for(asked, route) is not None) is controlled
+
+
+def test_a_host_whose_commands_were_answered_is_notified(end):
+    adapter, channel = end.node.adapter, end.device.session.channel
+    adapter.take_notifications()
+    for tag in range(3):
+        channel.commands.send(control.QUERY_GID, tag, {"port_num": 1})
+    assert adapter.kick(0)
+    assert adapter.take_notifications() == [1]
+    assert [reply.tag for reply in iter(channel.replies.take, None)] == [0, 1, 2]
+    assert not adapter.kick(0)
+    assert adapter.take_notifications() == []
+
+
+def test_what_waits_for_memory_goes_on_as_soon_as_it_may():
+    world, left, qp, right, _ = pair()
+    adapter = left.node.adapter
+    adapter.set_data_access(False)
+    post(qp, WRITE, [left.sge(0, 8)], va=right.va, rkey=right.key.rkey)
+    assert not adapter.transmit(1, Burst(), world.now)
+    assert adapter.next_deadline() > 0
+    adapter.set_data_access(True)
+    assert adapter.next_deadline() == 0
+    assert [done.status for done in left.poll(1)] == [0]
+    world.close()
+
+
+@pytest.mark.parametrize("traffic_class", [0x20, 0x40])
+def test_what_comes_back_without_a_link_has_its_traffic_class(end, traffic_class):
+    sender, receiver = (end.qp(UD) for _ in range(2))
+    for qp in (sender, receiver):
+        services.start_datagrams(qp, QKEY)
+    vector = {"dgid": end.node.gid, "is_global": 1, "port_num": 1, "hop_limit": 1}
+    ah = end.device.create_ah(end.pd, {**vector, "traffic_class": traffic_class})
+    receiver.post_recv(7, [end.sge(0, 100)])
+    post(sender, SEND, [end.sge(200, 8)], ah=ah, qpn=receiver.number, qkey=QKEY)
+    assert len(end.poll(2)) == 2
+    assert end.memory[21] == traffic_class, "type of service of the IPv4 header in front"

@@ -8,7 +8,7 @@ from mailbox_pairs import BOUND, Late, drive, join, until
 from softhca.machine.primitives import bytes_at
 from softhca.mailbox import AsyncMailbox, MailboxSet, Terms, always, field
 from softhca.mailbox.box import Mailbox
-from softhca.mailbox.errors import MailboxTimeout
+from softhca.mailbox.errors import MailboxError, MailboxTimeout
 
 WRITERS = 5
 
@@ -285,3 +285,64 @@ def test_a_ring_that_takes_a_part_was_full_once(verbs_pair):
     assert (left.statistics.sent, left.statistics.full) == (4, 0)
     assert left.try_send_many([b"x"] * 2) == 0
     assert (left.statistics.sent, left.statistics.full) == (4, 1)
+
+
+class Box:
+    """A mailbox as a set sees it: what it has (an error: it is lost), and when it is looked at."""
+
+    def __init__(self, name, context, looks, *has):
+        self.name, self.context, self.looks, self.has = name, context, looks, list(has)
+
+    def take(self):
+        assert len(self.looks) < 100
+        self.looks.append(self.name)
+        found = self.has.pop(0) if self.has else None
+        if isinstance(found, MailboxError):
+            raise found
+        return found
+
+
+class Driven:
+    def __init__(self):
+        self.count = 0
+
+    def progress(self):
+        self.count += 1
+
+
+def set_of(*has):
+    """A set of boxes a, b … on two contexts in turn."""
+    contexts, looks = [Driven(), Driven()], []
+    boxes = [Box("abcd"[at], contexts[at % 2], looks, *each) for at, each in enumerate(has)]
+    return MailboxSet(boxes), boxes, looks, contexts
+
+
+def test_each_has_its_turn_and_each_context_is_driven_once():
+    several, (a, _, c), looks, contexts = set_of([b"1", b"2"], [], [b"3"])
+    assert several.try_receive() == (a, b"1")
+    assert several.try_receive() == (c, b"3")
+    assert several.try_receive() == (a, b"2")
+    assert several.try_receive() is None
+    assert "".join(looks) == "abcabca"
+    assert [each.count for each in contexts] == [4, 4]
+
+
+def test_a_lost_one_is_named_and_not_looked_at_again():
+    gone = MailboxError("gone")
+    several, (a, b, c), looks, _ = set_of([b"1"], [gone, b"never"], [b"2"])
+    assert [several.try_receive() for _ in range(3)] == [(a, b"1"), (c, b"2"), None]
+    assert several.lost == {b: gone}
+    assert several.boxes == (a, c)
+    assert "".join(looks) == "abcac"
+
+
+@pytest.mark.parametrize(("removed", "then"), [(0, "bcd"), (1, "cda"), (2, "bda"), (3, "bca")])
+def test_who_is_next_stays_next_when_another_one_is_removed(removed, then):
+    several, boxes, looks, _ = set_of([b"1"], [], [], [])
+    several.try_receive()
+    several.remove(boxes[removed])
+    looks.clear()
+    assert several.try_receive() is None
+    assert "".join(looks) == then
+    with pytest.raises(ValueError, match="list"):
+        several.remove(boxes[removed])

@@ -425,3 +425,83 @@ def test_two_ends_begin_with_numbers_that_nobody_guesses(verbs_pair):
     assert max(each.psn for each in made) > 1 << 12
     for each in made:
         each.close()
+
+
+def test_a_read_ends_with_its_own_completion_and_a_lost_connection_with_any():
+    done = []
+    one = wired(20)
+    one.cq = SimpleNamespace(poll=lambda limit: (len(done), done))
+    one.reading = True
+    for wr_id, outstanding, reading in ((16, 4, True), (wiring.READ_ID | 3, 1, False)):
+        done[:] = [SimpleNamespace(status=e.IBV_WC_SUCCESS, wr_id=wr_id)]
+        one.take_completions()
+        assert (one._outstanding, one.reading) == (outstanding, reading)
+    done[:] = [SimpleNamespace(status=e.IBV_WC_RETRY_EXC_ERR, wr_id=1)]
+    with pytest.raises(MailboxError, match="the connection is lost"):
+        one.take_completions()
+
+
+def test_a_message_is_found_behind_as_many_others_as_a_poll_takes(verbs_pair):
+    left, right = join(verbs_pair)
+    for number in range(3):
+        left._put(OUTCOME, (encode_outcome(100 + number, DONE, b""),))
+    left.send(b"x")
+    assert until(lambda: landed(right, 4), left, right)
+    assert right.receive_many(1) == [b"x"]
+    assert right.statistics.outcomes_unknown == 3
+
+
+def test_credit_is_given_for_a_quarter_of_the_ring_or_when_nothing_comes_for_a_while(verbs_pair):
+    left, right = join(verbs_pair, Terms(slots=16))
+
+    def receive(count):
+        for _ in range(count):
+            left.send(b"x")
+        sequence = left.statistics.sent
+        place = (sequence - 1) % 16
+        inbox, opener = right._inbox, right._opener
+        at = inbox.address + place * inbox.slot_bytes
+        assert until(lambda: opener.open(at, inbox.slot_bytes, sequence) == TAKEN, left, right)
+        found = []
+        while len(found) < count:
+            found += right.receive_many()
+        return right.statistics.credits_sent
+
+    def quiet(polls):
+        for _ in range(polls):
+            assert right.receive_many() == []
+        return right.statistics.credits_sent
+
+    assert receive(4) == 1
+    for _ in range(2):  # a message begins the while anew
+        assert receive(1) == 1
+        assert quiet(box.IDLE_POLLS - 3) == 1
+    assert quiet(3) == 2
+
+
+def test_completions_that_wait_make_room_for_credit():
+    given = []
+    one = object.__new__(box.Mailbox)
+    one._wiring = SimpleNamespace(
+        has_room=False, take_completions=lambda: setattr(one._wiring, "has_room", True),
+        write_credit=lambda *place: given.append(place),
+    )  # fmt: skip
+    one._credits, one._inbox = SimpleNamespace(address=7), SimpleNamespace(seal_credit=lambda: 24)
+    one._statistics = SimpleNamespace(credits_sent=0)
+    one._give_credit()
+    assert given == [(7, 24)]
+
+
+def test_who_waits_gives_up_when_its_time_has_passed(monkeypatch):
+    now = [0]
+
+    def clock():
+        now[0] += 300_000_000
+        return now[0]
+
+    monkeypatch.setattr(box, "time", SimpleNamespace(monotonic_ns=clock))
+    one = object.__new__(box.Mailbox)
+    one._progress, one._wiring = lambda: None, SimpleNamespace(take_completions=lambda: None)
+    with pytest.raises(box.MailboxTimeout, match="no room for 1 s"):
+        one._wait(lambda: 0, 1.0, "no room")
+    assert now[0] == 1_500_000_000, "from 0.3 s on, looked at each 0.3 s"

@@ -192,7 +192,25 @@ def test_a_channel_that_is_closed_says_so_to_whoever_waits(context: Context, dri
     channel._open = True
 
 
+def test_a_channel_that_does_not_block_is_looked_at_once(context: Context, driver: FakeDriver) -> None:
+    channel = CompChannel(context)
+    cq = CQ(context, 4, channel=channel)
+    driver.would_block = lambda token: False
+    assert code_of(lambda: channel.get_cq_event(cq)) == errno.EAGAIN
+    assert driver.calls[-1] == ("wait_completion", channel.token, 0)
+
+
 # batches
+
+
+def test_a_batch_does_not_begin_in_a_batch(pd: PD, cq: CQ) -> None:
+    qp = extended(pd, cq, e.IBV_QP_EX_WITH_SEND)
+    began = []
+    qp._batch = SimpleNamespace(
+        mine=lambda: True, begin=lambda: began.append(1) or True, call_off=lambda: None
+    )
+    assert code_of(qp.wr_start) == MISUSE
+    assert began == []
 
 
 def test_a_flush_says_what_it_is_in_four_bits_each(pd: PD, cq: CQ) -> None:
@@ -301,6 +319,9 @@ def test_elements_are_used_as_far_as_they_are_counted() -> None:
 def test_a_raw_datagram_has_its_service_in_place_of_a_queue_pair(pd: PD) -> None:
     wr = SendWR(opcode=e.IBV_WR_SEND, num_sge=1, sg=[SGE(1, 2, 3)])
     handle = AH(pd, attr=AHAttr())
+    for nothing in (None, 5, pd):
+        with pytest.raises(TypeError):
+            wr.set_wr_ud(nothing, 1, 2)
     wr.set_wr_raw(handle, 0x88B5)
     assert (wr.ah, wr.remote_qpn, wr.remote_qkey) == (handle, 0x88B5, 0)
 
@@ -416,6 +437,7 @@ def test_a_queue_pair_that_scales_has_a_table_and_no_queue(
         ({"max_recv_wr": 1}, errno.EINVAL),
         ({"max_send_wr": 1}, errno.EINVAL),
         ({"max_recv_sge": 1}, errno.EINVAL),
+        ({"srq": SRQ(pd, SrqInitAttr(SrqAttr(5)))}, errno.EINVAL),
         ({"length": 39}, errno.EINVAL),
         ({"length": 41}, errno.EINVAL),
         ({"ind_table": tables[1]}, MISUSE),
