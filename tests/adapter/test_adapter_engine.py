@@ -17,6 +17,7 @@ from softhca.transport.unreliable import CHARGE_NS
 from softhca.wire.burst import CAPACITY, Arrival, Burst
 from softhca.wire.drops import DROP_UNKNOWN_QP
 from softhca.wire.framing import ROCE_V4
+from suite_plan import random_inputs
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_a_source_that_is_no_address_is_dropped(target, source):
     assert drops(right) == {"source": 1}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=random_inputs(150), deadline=None)
 @given(st.data())
 def test_no_bytes_whatever_raise_or_write(data):
     world, left, right, qp = HOSTILE_WORLD

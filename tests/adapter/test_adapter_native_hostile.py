@@ -10,6 +10,7 @@ from softhca.driver import services
 from softhca.testing.ends import RC, UC, WRITE, End, post
 from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4
+from suite_plan import random_inputs
 
 BYTES = b"do not write this, whatever the packet that carries it looks like"[:61]
 
@@ -260,7 +261,7 @@ def test_a_native_port_hears_no_roce_and_a_roce_port_nothing_native():
     world.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=random_inputs(150), deadline=None)
 @given(st.data())
 def test_no_bytes_whatever_raise_or_write(data):
     world, right, packet = HOSTILE_WORLD

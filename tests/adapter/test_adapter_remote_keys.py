@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from softhca.adapter.remote_keys import KEY_MASK, VALID, Act, RemoteKeyModel, Step
 from softhca.adapter.remote_keys import _key as key_in_use
+from suite_plan import random_inputs
 
 PD, KEY, OTHER = 7, 0x1234567, 0x7654321
 
@@ -122,7 +123,7 @@ def test_tables_of_other_sizes():
 
 
 @given(st.integers(0, 1 << 30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=random_inputs(150), deadline=None)
 def test_a_quiet_walk_clears_exactly_the_given_key_of_the_given_domain(seed):
     dice = random.Random(seed)
     model = RemoteKeyModel(dice.randint(1, 9), dice.randint(0, 2), dice.randint(1, 4))
@@ -147,7 +148,7 @@ def test_a_quiet_walk_clears_exactly_the_given_key_of_the_given_domain(seed):
 
 
 @given(st.integers(0, 1 << 30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=random_inputs(150), deadline=None)
 def test_a_walk_beside_a_busy_receive_side_never_loses_what_that_wrote(seed):
     """Only words that matched and that nobody rewrote since are cleared; no word that matched stays behind
     the walk but one that the RQ wrote there."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from softhca.adapter.timers import NEVER, TICK_NS, Timers
 from softhca.testing.ends import End
 from softhca.testing.network import Network
+from suite_plan import random_inputs
 
 DISTANCES_NS = st.one_of(
     st.integers(1, 10 * TICK_NS), st.integers(1, 10**7), st.integers(1, 10**10), st.integers(1, 2**61)
@@ -109,7 +110,7 @@ def test_due_queue_pairs_come_in_the_order_of_their_deadlines(queue_pairs):
     assert timers.expire(10**12) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=random_inputs(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), DISTANCES_NS, st.integers(0, 10**9)), max_size=40))
 def test_any_sequence_fires_each_deadline_in_time(queue_pairs, steps):
     timers = fresh(queue_pairs)

@@ -18,6 +18,7 @@ from softhca.fabric.routing import RoutingError, route
 from softhca.fabric.topology import NodeKind, Topology
 from softhca.fabric.topology_file import read_ibnetdiscover, write_ibnetdiscover
 from softhca.fabric.verify import credit_loop, reach
+from suite_plan import random_inputs
 
 SHAPES = {
     "torus 3x4x2": torus([3, 4, 2]),
@@ -133,7 +134,7 @@ def test_two_subnets_of_one_file_have_a_manager_each() -> None:
     assert apart.hosts_apart == 6  # each of two switches with hosts, to three hosts of the other part
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=random_inputs(15), deadline=None)
 @given(
     switches=st.integers(2, 14), hosts=st.integers(1, 3), degree=st.integers(2, 6),
     seed=st.integers(0, 1 << 32), gone=st.integers(0, 3), engine=st.sampled_from(["up-down", "fat-tree"]),

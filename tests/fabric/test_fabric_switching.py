@@ -23,6 +23,7 @@ from softhca.fabric.switching.port import (
 )
 from softhca.fabric.topology import End, Link, LinkSpeed, LinkWidth, NodeKind, Topology, make_node
 from softhca.transport.congestion import DcqcnSettings
+from suite_plan import random_inputs
 
 PLAIN = PortSettings()
 SDR = 8000 * 1000 // 8000  # picoseconds a byte of a 4x SDR link: 8 Gb/s of data
@@ -456,7 +457,7 @@ def test_congestion_control_frees_those_that_only_share_a_link(congestion):
 SENDS = st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(30, 4200), st.integers(0, 3))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=random_inputs(40), deadline=None)
 @given(
     st.integers(2, 5),
     st.lists(SENDS, max_size=120),

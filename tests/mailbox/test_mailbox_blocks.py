@@ -26,6 +26,7 @@ from softhca.mailbox.blocks import (
 )
 from softhca.mailbox.hashes import ALGORITHMS, Digest
 from softhca.mailbox.terms import Terms
+from suite_plan import random_inputs
 
 MESSAGE = bytes(range(40))
 every_hash = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -236,13 +237,13 @@ def test_parts_are_joined_and_bounded():
     assert sealer.seal(7, DATA, (bytes(terms.largest_bytes),)) == sealer.room
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=random_inputs(200), deadline=None)
 @given(st.binary(max_size=128), st.integers(0, 2**64 - 1))
 def test_no_bytes_verify_by_themselves(content, sequence):
     assert judged(Terms(), content, sequence)[0] != TAKEN
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=random_inputs(200), deadline=None)
 @given(st.binary(max_size=112))
 def test_no_bytes_behind_a_right_sequence_number_verify(content):
     assert judged(Terms(), struct.pack("<Q", 5) + content)[0] != TAKEN

@@ -19,6 +19,7 @@ from softhca.mailbox.conditions import (
     own,
     reached,
 )
+from suite_plan import random_inputs
 
 DEEP = all_of(reached(9), any_of(field(0, "u16", ">", 500), own(1, "bytes", "==", b"ok"), always()))
 
@@ -133,7 +134,7 @@ def test_bytes_that_are_no_condition_are_refused(data):
         decode(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=random_inputs(300), deadline=None)
 @given(st.integers(0, 2**32), st.binary(max_size=40))
 def test_damaged_conditions_raise_nothing_else(seed, noise):
     dice = random.Random(seed)

@@ -12,6 +12,7 @@ from softhca.mailbox.errors import OfferError, TermsError
 from softhca.mailbox.hashes import ALGORITHMS
 from softhca.mailbox.offer import OFFER_BYTES, Offer
 from softhca.mailbox.terms import Terms
+from suite_plan import random_inputs
 
 OFFER = Offer(
     Terms(indicator=b"::"), 0x123456, 0xFFFFFF, 7, bytes(range(16)), 3, 1 << 40, 2**32 - 1, 8, 1, b"nonce+++"
@@ -98,7 +99,7 @@ def test_different_terms_are_named():
     OFFER.require_same_terms(Terms(indicator=b"::"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=random_inputs(300), deadline=None)
 @given(st.integers(0, 2**32))
 def test_damaged_offers_raise_nothing_else(seed):
     dice = random.Random(seed)

@@ -17,6 +17,7 @@ from softhca.management.cm import states as s
 from softhca.management.cm.elements import NEVER_NS, duration_ns
 from softhca.management.cm.tables import MAX_BACKLOG, Tables
 from softhca.wire.errors import WireError
+from suite_plan import random_inputs
 
 SECOND_NS = 1_000_000_000
 
@@ -440,7 +441,7 @@ def test_octets_that_are_no_message_are_counted(data):
     assert counters["sent"] == 0
 
 
-@settings(max_examples=200)
+@settings(max_examples=random_inputs(200))
 @given(data=st.data(), attribute=st.sampled_from(sorted(m.ATTRIBUTES)))
 def test_any_field_of_any_message_changes_no_more_than_its_state_allows(data, attribute):
     network = Network()

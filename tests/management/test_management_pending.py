@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from softhca.management.dispatcher import Client
 from softhca.management.mad import Address, MadHeader
 from softhca.management.pending import NEVER_NS, Pending, PendingRequests, is_request, request_key
+from suite_plan import random_inputs
 
 PEER = Address(1)
 
@@ -89,7 +90,7 @@ def test_what_is_asked_again_and_again_takes_no_more_room_than_what_waits() -> N
     assert len(waiting.due(10)) == 199
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=random_inputs(60), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(1, 1 << 40)), max_size=400))
 def test_no_more_is_kept_than_waits(steps: list[tuple[bool, int, int]]) -> None:
     waiting = PendingRequests()

@@ -32,6 +32,7 @@ from softhca.memory.regions import (
     RegionTable,
 )
 from softhca.memory.tpt import TranslationTable
+from suite_plan import random_inputs
 
 ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | ON_DEMAND
 PD = 5
@@ -155,7 +156,7 @@ def test_an_implicit_region_is_every_address_and_no_other(world):
 
 @given(st.lists(st.tuples(st.integers(0, PAGES - 1), st.booleans()), max_size=6),
        st.integers(0, PAGES * PAGE_BYTES), st.integers(0, 2 * PAGE_BYTES))  # fmt: skip
-@settings(max_examples=60)
+@settings(max_examples=random_inputs(60))
 def test_an_access_succeeds_where_all_its_pages_are_mapped(changes, offset, n):
     world = World()
     there = [True] * PAGES

@@ -28,6 +28,7 @@ from softhca.memory.regions import (
     RegionTable,
 )
 from softhca.memory.tpt import TranslationTable
+from suite_plan import random_inputs
 
 ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 TOP = 1 << 64
@@ -121,7 +122,7 @@ def test_every_other_low_byte_and_other_indices_are_refused(world):
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=random_inputs(200), deadline=None)
 def test_range_check_equals_arithmetic_without_a_width(data):
     world = RANGE_WORLD
     va = data.draw(st.sampled_from([0, 1, 4096, 1 << 40, TOP - 100, TOP - 64]))
@@ -248,7 +249,7 @@ def test_a_region_without_local_write_is_never_written(world):
 
 
 @given(st.integers(0, 4095), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=random_inputs(60), deadline=None)
 def test_scattered_pages_read_and_write_as_one_range(page_offset, data):
     world = World()
     region, frames = world.scattered(4, page_offset=page_offset)

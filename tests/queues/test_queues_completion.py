@@ -19,6 +19,7 @@ from softhca.queues.completion import (
 )
 from softhca.queues.cqe import CQE, CQE_BYTES, FIELDS, CompletionEntry
 from softhca.queues.ring import RingLayout, plan
+from suite_plan import random_inputs
 
 HOST = HostMemory(64 << 20)
 
@@ -62,7 +63,7 @@ FULL = {"wr_id": 64, "status": 8, "opcode": 8, "wc_flags": 16, "qp_num": 32, "by
 
 
 @given(st.tuples(*(st.integers(0, (1 << bits) - 1) for bits in FULL.values())))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=random_inputs(100), deadline=None)
 def test_every_field_arrives_in_its_own_place(values):
     pair = Queue(2)
     assert pair.queue.post(*values)

@@ -25,6 +25,7 @@ from softhca.queues.control import (
     encode_event,
     encode_reply,
 )
+from suite_plan import random_inputs
 
 NUMBER = {kind: st.integers(0, (1 << bits) - 1) for kind, bits in
           {"u8": 8, "u16": 16, "u32": 32, "u64": 64}.items()}
@@ -170,7 +171,7 @@ def test_a_count_of_runs_beyond_the_message_makes_no_list():
 
 
 @given(st.binary(max_size=300), st.sampled_from(list(fields.COMMANDS)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=random_inputs(200), deadline=None)
 def test_no_bytes_whatever_raise_in_the_adapter(data, command):
     assert decode_command(data).errno in (0, errno.EINVAL, errno.EOPNOTSUPP)
     framed = struct.pack("<HHIII", command, 0, 1, len(data), 0) + data

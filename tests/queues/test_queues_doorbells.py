@@ -13,6 +13,7 @@ from softhca.memory.arenas import AddressMap
 from softhca.memory.host import HostMemory
 from softhca.queues.doorbells import DoorbellFifo, plan
 from softhca.queues.layout import DOORBELLS_TAIL_AT
+from suite_plan import random_inputs
 
 HOST = HostMemory(64 << 20)
 
@@ -105,7 +106,7 @@ class FifoAgainstADeque(RuleBasedStateMachine):
         assert self.adapter.malformed == 0
 
 
-FifoAgainstADeque.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+FifoAgainstADeque.TestCase.settings = settings(max_examples=random_inputs(40), stateful_step_count=50)
 TestFifo = FifoAgainstADeque.TestCase
 
 

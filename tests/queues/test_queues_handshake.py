@@ -22,6 +22,7 @@ from softhca.queues.handshake import (
     frames_of,
 )
 from softhca.queues.layout import ABI_VERSION, MESSAGE_BYTES, MESSAGE_HEADER, MESSAGE_MAGIC
+from suite_plan import random_inputs
 
 HEADER = MESSAGE_HEADER.packing()
 ATTACHING = {"control": [(1, 200), (300, 67)], "doorbells": [(400, 65)], "flag": 500, "probe": 1 << 40,
@@ -129,7 +130,7 @@ BODIES = st.one_of(st.binary(max_size=200), st.sampled_from([
 
 
 @given(BODIES, st.sampled_from(sorted(MESSAGES)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=random_inputs(200), deadline=None)
 def test_any_bytes_are_a_message_or_refused(data, message):
     refused = fields = request = None
     try:

@@ -18,6 +18,7 @@ from softhca.queues.control_fields import COMMANDS
 from softhca.queues.handshake import MESSAGES, encode_answer, encode_refusal, encode_request
 from softhca.queues.header import header, numbers
 from softhca.queues.layout import ABI_VERSION, COMMAND_BYTES, RECORDS
+from suite_plan import random_inputs
 
 COMPILER = shutil.which(os.environ.get("CC", "").split(" ")[0] or "gcc") or shutil.which("cc")
 FLAGS = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror")
@@ -124,7 +125,7 @@ def drawn(data, fields):
 @needs_compiler
 @pytest.mark.parametrize(("kind", "name", "number", "fields", "reply"), EVERY, ids=[row[1] for row in EVERY])
 @given(data=st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=random_inputs(10), deadline=None)
 def test_c_encodes_and_decodes_as_python_does(library, kind, name, number, fields, reply, data):
     keep = []
     values, out = drawn(data, fields), ctypes.create_string_buffer(4096)

@@ -12,6 +12,7 @@ from softhca.queues import control_fields, handshake, header, layout, qp_attribu
 from softhca.queues.cqe import CompletionEntry
 from softhca.queues.layout import CQE, RECORDS, RECV_WQE, SEND_WQE, SGE, WIDTHS, Record
 from softhca.queues.wqe import ReceiveWork, SendWork, encode_receive, encode_send
+from suite_plan import random_inputs
 
 FINGERPRINTS = {1: "881c7f43d1cd9e63", 2: "1873d127e07fce5d"}
 """What the table of each version is: who changes the table gives it another number."""
@@ -62,7 +63,7 @@ def test_pages_are_those_of_memory():
 
 
 @given(values_of(SEND_WQE), st.lists(values_of(SGE), max_size=3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=random_inputs(100), deadline=None)
 def test_a_send_is_written_and_read_as_the_table_says(values, sges):
     values |= {"num_sge": len(sges), "inline_bytes": 0, "flags": values["flags"] & ~layout.INLINE}
     data = packed(SEND_WQE, values) + b"".join(packed(SGE, sge) for sge in sges)
@@ -82,7 +83,7 @@ def test_a_send_is_written_and_read_as_the_table_says(values, sges):
 
 
 @given(values_of(SEND_WQE), st.binary(max_size=64))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=random_inputs(50), deadline=None)
 def test_inline_bytes_follow_a_send(values, payload):
     values |= {"opcode": layout.SEND, "num_sge": 0, "inline_bytes": len(payload), "flags": layout.INLINE}
     work = SendWork(4, 64)
@@ -92,7 +93,7 @@ def test_inline_bytes_follow_a_send(values, payload):
 
 
 @given(values_of(RECV_WQE), st.lists(values_of(SGE), max_size=3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=random_inputs(50), deadline=None)
 def test_a_receive_is_written_and_read_as_the_table_says(values, sges):
     values["num_sge"] = len(sges)
     data = packed(RECV_WQE, values) + b"".join(packed(SGE, sge) for sge in sges)
@@ -107,7 +108,7 @@ def test_a_receive_is_written_and_read_as_the_table_says(values, sges):
 
 
 @given(values_of(CQE))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=random_inputs(50), deadline=None)
 def test_a_completion_is_written_as_the_table_says(values):
     entry = CompletionEntry()
     order = ("wr_id", "status", "opcode", "wc_flags", "qp_num", "byte_len", "imm_or_key", "src_qp",

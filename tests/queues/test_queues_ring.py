@@ -19,6 +19,7 @@ from softhca.queues.layout import (
     RING_TAIL_AT,
 )
 from softhca.queues.ring import RingConsumer, RingLayout, RingProducer, plan
+from suite_plan import random_inputs
 
 HOST = HostMemory(64 << 20)
 M64 = (1 << 64) - 1
@@ -357,7 +358,7 @@ class RingAgainstADeque(RuleBasedStateMachine):
         self.ring.close()
 
 
-RingAgainstADeque.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+RingAgainstADeque.TestCase.settings = settings(max_examples=random_inputs(40), stateful_step_count=40)
 TestRing = RingAgainstADeque.TestCase
 
 
@@ -457,7 +458,7 @@ def test_the_producer_frees_by_its_own_record_not_by_the_ring(pair):
 
 
 @given(st.binary(min_size=256, max_size=256), st.integers(0, M64), st.integers(0, 200), st.integers(0, M64))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=random_inputs(150), deadline=None)
 def test_garbage_everywhere_stays_inside_the_ring(references, tail, near, head):
     ring = Pair(32, 5000)
     HOST.view(ring.frames[1], 1)[:len(references)] = references

@@ -19,6 +19,7 @@ from softhca.testing.transport_node import HOST, PD
 from softhca.testing.transport_pair import Pair
 from softhca.transport.states import ERR
 from softhca.wire import opcodes
+from suite_plan import random_inputs
 
 QPS, READS, MTU = 4, 4, 256
 DOMAINS = (PD, PD, PD + 1, PD + 1)
@@ -197,7 +198,7 @@ def test_model_and_data_path_agree_on_who_loses_a_key(steps: int) -> None:
     run_state_machine_as_test(
         Keys,
         settings=settings(
-            max_examples=40, stateful_step_count=steps, deadline=None,
+            max_examples=random_inputs(40), stateful_step_count=steps, deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from softhca.queues import cqe, wqe
 from softhca.testing.transport_pair import Faults, Pair
 from softhca.transport.states import ERR, RTS, SQE, UC
 from softhca.wire import opcodes as op
+from suite_plan import random_inputs
 
 PATTERN = random.Random(2).randbytes(20_000)
 FULL = b"f" * 256
@@ -252,7 +253,7 @@ def test_packets_of_another_service_are_dropped(uc):
     assert p.right.qp.counters.drops_service == 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=random_inputs(40), deadline=None)
 @given(sizes=st.lists(st.integers(0, 2000), min_size=1, max_size=20), seed=st.integers(0, 1 << 32))
 def test_what_arrives_over_a_lossy_link_arrives_whole_and_in_order(sizes, seed):
     pair = Pair(service=UC, pmtu=256, faults=Faults(seed, loss=0.1))
