@@ -496,6 +496,55 @@ def test_a_host_that_leaves_takes_all_that_it_owned():
     assert adapter.queue_pairs == adapter.handles == {}
 
 
+def test_what_a_host_had_means_nothing_once_it_has_left(end):
+    adapter, before = end.node.adapter, len(os.listdir("/proc/self/fd"))
+    other = End(end.node)
+    file = {"device": 1, "inode": 2}
+    call(other, control.OPEN_XRCD, **file, flags=control.XRCD_FILE | control.XRCD_CREATE)
+    call(end, control.OPEN_XRCD, **file, flags=control.XRCD_FILE)
+    other.device.alloc_dm(4096)
+    lkey = other.key.lkey
+    assert adapter.regions.live_key(lkey)
+    other.device.close()
+    assert adapter.regions.live_key(lkey) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert census(end)[Kind.XRCD] == 1
+
+
+def test_the_domain_of_a_file_goes_with_the_last_host_that_has_it(end):
+    other = End(end.node)
+    file = {"device": 1, "inode": 2}
+    call(other, control.OPEN_XRCD, **file, flags=control.XRCD_FILE | control.XRCD_CREATE)
+    other.device.close()
+    refused(end, errno.EAGAIN, call, end, control.OPEN_XRCD, **file, flags=control.XRCD_FILE)
+
+
+def test_a_region_on_demand_changes_its_domain_and_its_number():
+    adapter = Network().add(1).adapter
+    side = Side(pid=os.getpid())
+    host = adapter.hosts[adapter.attach_host(side)]
+
+    def do(command, **fields):
+        return execute(adapter, host, command, fields, 0)[:2]
+
+    memory = bytearray(b"memory of the host's process")
+    one, two = (do(control.ALLOC_PD)[1]["pd"] for _ in range(2))
+    region = {"access": 64, "va": 7, "address": address_of(memory), "length": len(memory), "held": 0}
+    region["frames"] = []
+    lkey = do(control.REG_MR, pd=one, **region)[1]["lkey"]
+    code, keys = do(control.REREG_MR, lkey=lkey, flags=control.REREG_PD, pd=two, **region)
+    assert code == 0
+    assert [do(control.DEALLOC_PD, pd=pd)[0] for pd in (two, one)] == [errno.EBUSY, 0]
+    assert adapter.regions.live_key(keys["lkey"]).pd == two
+    if keys["lkey"] != lkey:
+        assert do(control.DEREG_MR, lkey=lkey)[0] == errno.EINVAL
+    assert do(control.DEREG_MR, lkey=keys["lkey"])[0] == 0
+    assert do(control.DEALLOC_PD, pd=two)[0] == 0
+    adapter.detach_host(host.number)
+    side.shared.close()
+    side.memory.close()
+
+
 def test_a_peer_that_left_is_noticed_and_everything_flushed():
     world, left, left_qp, right, _ = pair(timeout=8, retry_cnt=2)
     right.device.close()
