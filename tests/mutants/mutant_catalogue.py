@@ -465,7 +465,7 @@ HELD = (
       "an answer that cannot be placed is dropped, and only a time-out asks again"),
     m("held-result-forgotten", ANSWERS, "            self.condition = _UNPLACED\n            self.flow.environment.wait_for_memory(self.flow)\n", "            self.condition = _UNPLACED\n",
       "an answer that cannot be placed is never asked for again"),
-    m("held-result-spends-a-retry", ANSWERS, "            self.retry.progress()\n            self.recovery = _FRESH\n            self.rewind(False)\n",
+    m("held-result-spends-a-retry", ANSWERS, "            self.retry.progress()\n            self.recovery = _ANSWERED_ALREADY\n            self.rewind(False)\n",
       "            if not self.retry.spend_retry():\n                self.fail_head(_RETRY_EXCEEDED)\n                return\n            self.rewind(False)\n",
       "an answer that cannot be placed costs a retry"),
     m("held-atomic-result-kept", ANSWERS, "        result = request.scatter(0, 8, self.result_address)\n        if result:", "        result = request.scatter(0, 8, self.result_address)\n        if result and result != -_EAGAIN:",

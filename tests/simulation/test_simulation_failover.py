@@ -8,7 +8,7 @@ import pytest
 from softhca.adapter import engine
 from softhca.management.cm import messages as m
 from softhca.simulation import failover
-from softhca.simulation.failover import ARRIVES, MigratingEnd
+from softhca.simulation.failover import ARRIVES, MOVES, MigratingEnd
 from softhca.simulation.path_proposals import PARTED, PROPOSED, ProposingEnd
 from softhca.simulation.runner import run_world
 from softhca.simulation.trace import Trace
@@ -34,6 +34,13 @@ def test_both_ends_move_at_each_failure_and_lose_nothing(name):
     assert set(known) == {True, False}
     assert set(reasons) == {"path_failed", "peer_migrated"}
     assert sum(reasons.values()) == 2 * 4 * 4 * 2  # seeds, pairs, failures, ends
+
+
+def test_a_connection_that_faults_have_ended_is_told_by_its_requests():
+    """None of its paths is armed again, which nobody can."""
+    outcome = run_world("lap-failover", 970_001, "corrupt=20%,delay=200us")
+    assert {found.rule for found in outcome.violations} <= {ARRIVES, MOVES, PARTED, PROPOSED}
+    assert outcome.violations
 
 
 def test_a_connection_without_an_alternate_path_is_found_out(monkeypatch):

@@ -584,6 +584,25 @@ def test_a_part_of_a_long_read_that_cannot_be_placed_is_all_that_is_asked_for_ag
     untroubled(p)
 
 
+@pytest.mark.parametrize("lifted", [6, 20, 90])
+def test_what_comes_behind_a_result_that_was_not_placed_shows_no_loss(pair, lifted):
+    """It was on its way when the memory was there again, and the answer asked for again."""
+    p = pair(pmtu=1024, retry_cnt=0)
+    data, target = read(p, len(LONG))
+
+    def lift():  # and be asked at once
+        p.a.data_access(True)
+        p.left.qp.send_engine().resume(p.now)
+        p.transmit(p.a)
+
+    before(p, "ba", 5, lambda: p.a.data_access(False))
+    before(p, "ba", lifted, lift)
+    p.run()
+    assert target.data == data
+    assert statuses(p.left.sent()) == [0]
+    untroubled(p)
+
+
 def test_an_atomic_whose_result_cannot_be_placed_is_executed_once(pair):
     p = pair(retry_cnt=0)
     source, target = p.left.region(8), p.right.region(8, fill=(9).to_bytes(8, "little"))

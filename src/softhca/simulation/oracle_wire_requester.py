@@ -256,9 +256,11 @@ class Requester:
             self._tries = self._unseen = self._refusals = 0
 
     def _ask_again(self, now: int, at: int) -> None:
-        """What could not be placed is asked for again, soon, before anything else and without a retry."""
+        """What could not be placed is asked for again, soon, before anything else and without a retry.  The
+        rest of that answer may come meanwhile, and is no loss to be heeded."""
         waited_ns = now - self._unplaced_ns
         self._unplaced = False
+        self._back = True
         self._open.clear()
         if at != self.una:
             text = f"PSN {at & 0xFFFFFF} goes instead of {self.una & 0xFFFFFF}"

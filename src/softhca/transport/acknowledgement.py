@@ -27,6 +27,7 @@ from softhca.queues.layout import (
 )
 from softhca.queues.operations import ATOMIC, ATOMIC_WRITE, FLUSH, LOCAL, READ
 from softhca.transport.conditions import (
+    ANSWERED,
     FRESH,
     NOT_READY,
     RECOVERIES,
@@ -104,6 +105,7 @@ _CREDITS = cython.declare(tuple, CREDITS)
 _NOT_READY = cython.declare(cython.int, NOT_READY)
 _UNPLACED = cython.declare(cython.int, UNPLACED)
 _FRESH = cython.declare(cython.int, FRESH)
+_ANSWERED_ALREADY = cython.declare(cython.int, ANSWERED)
 _TRANSMITS = cython.declare(cython.uint, conditions_that("transmits"))
 _ANSWER = cython.declare(cython.uint, conditions_that("answer"))
 _CREDITS_COME = cython.declare(cython.uint, conditions_that("credits"))
@@ -377,14 +379,15 @@ class Sender(RequestTransmitter):
 
     def placement_failed(self, result: int) -> None:
         """An answer cannot be placed, for −errno ``result``.  Where the memory is held it is dropped and
-        asked for again; no retry is spent, and all are there again, for the peer has answered."""
+        asked for again; no retry is spent, and all are there again, for the peer has answered.  What it has
+        sent behind that answer may come later, and shows no loss then."""
         if result != -_EAGAIN:
             self.fail_head(_PROTECTION_ERROR)
             return
         self.connection.observe(MEMORY_HELD, self.una_psn, HELD_RESULT)
         if (_TRANSMITS >> self.condition) & 1:
             self.retry.progress()
-            self.recovery = _FRESH
+            self.recovery = _ANSWERED_ALREADY
             self.rewind(False)
             self.retry.stop()
             self.condition = _UNPLACED

@@ -95,6 +95,8 @@ FRESH = 0
 SENT_AGAIN = 1
 REFUSED = 2
 REFUSED_AGAIN = 3
+ANSWERED = 4
+"""By an answer that found no place: the others of that time may come while it is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ RECOVERIES: tuple[Recovery, ...] = (
     Recovery("SENT_AGAIN", False, False, True, lost=SENT_AGAIN, refused=REFUSED, other=FRESH),
     Recovery("REFUSED", True, False, False, lost=REFUSED_AGAIN, refused=REFUSED, other=REFUSED),
     Recovery("REFUSED_AGAIN", False, False, True, lost=REFUSED_AGAIN, refused=REFUSED, other=REFUSED),
+    Recovery("ANSWERED", False, True, True, lost=SENT_AGAIN, refused=REFUSED, other=ANSWERED),
 )
 
 
