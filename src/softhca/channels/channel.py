@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from softhca.channels import connecting, steps
@@ -373,12 +373,10 @@ class Channel:
 
     __reduce_ex__ = sole_owner
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         endpoint = getattr(self, "_endpoint", None)
-        if endpoint is None or endpoint.closed or self._link.closed:
-            return
-        if sys.is_finalizing():
-            return
+        if is_ending() or endpoint is None or endpoint.closed or self._link.closed:
+            return  # modules are cleared when the interpreter ends
         warnings.warn(f"a channel was not closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
         with contextlib.suppress(RuntimeError):  # the interpreter ends
             threading.Thread(target=Channel(endpoint).close, name="softhca-channel-close").start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from softhca.driver.errors import DriverError, refusal
@@ -100,5 +102,6 @@ class DeviceMemory:
         if fd >= 0:
             os.close(fd)
 
-    def __del__(self) -> None:
-        self._close()
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # modules are cleared then
+            self._close()

@@ -15,7 +15,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -129,7 +130,9 @@ class LentRings:
             memory.free(frames)
         return True
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_ending():  # modules are cleared then
+            return
         # What the collector finalizes may be brought back and be closed afterwards.
         self._end = AtLast(partial(_end_all, self._lent))
 

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -141,8 +142,8 @@ class AttachedMemory:
             if fd >= 0:
                 os.close(fd)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_access"):
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "_access") and not is_ending():  # modules are cleared then
             self.close()
 
 
@@ -353,8 +354,8 @@ class PageableMemory:
             if self._pager is not threading.current_thread():
                 self._pager.join()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_lock"):
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "_lock") and not is_ending():  # modules are cleared then
             self.close()
 
 

@@ -22,6 +22,6 @@ class AtLast:
     def __init__(self, action: Callable[[], object]) -> None:
         self.action = action
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
             self.action()

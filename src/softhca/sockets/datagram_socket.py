@@ -49,6 +49,8 @@ class DatagramSocket(KernelSocket):
 
     __slots__ = ("_end", "_shown", "settings")
 
+    _is_ending = staticmethod(is_finalizing)  # the interpreter; modules are cleared then
+
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._end: DatagramEnd | None = None
         self._shown = False
@@ -68,7 +70,7 @@ class DatagramSocket(KernelSocket):
         """A descriptor that is readable and writable as the socket is."""
         number = super().fileno()
         self._shown = True
-        if number >= 0 and not is_finalizing():
+        if number >= 0 and not self._is_ending():
             self._show()
         return number
 
@@ -369,14 +371,14 @@ class DatagramSocket(KernelSocket):
 
     def _real_close(self, _ss: Any = kernel.SocketType) -> None:
         try:
-            if not is_finalizing():  # locks of threads that ended with the interpreter are held for ever
+            if not self._is_ending():  # locks of threads that ended with the interpreter are held for ever
                 self._leave_end()
         finally:
             super()._real_close(_ss)  # type: ignore[misc]
 
     def __del__(self) -> None:
         """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""
-        if not is_finalizing():
+        if not self._is_ending():
             self._drop()
         super().__del__()  # type: ignore[misc]
 

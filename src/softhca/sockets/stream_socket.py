@@ -17,7 +17,6 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from sys import is_finalizing
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
@@ -637,7 +636,7 @@ class socket(DatagramSocket):
             upgrade.leave(lingers_not(upgrade.tcp) if abruptly is None else abruptly)
 
     def _real_close(self, _ss: Any = _socket.socket) -> None:
-        if is_finalizing():  # see there
+        if self._is_ending():  # see there
             return super()._real_close(_ss)
         self._leave_listeners()
         self._carried = None

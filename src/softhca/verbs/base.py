@@ -30,6 +30,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
@@ -210,8 +211,8 @@ class Resource(PyverbsCM):
 
     __reduce_ex__ = sole_owner
 
-    def __del__(self) -> None:
-        if self._open:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._open and not is_ending():  # modules are cleared then
             close_dropped(self)
 
 

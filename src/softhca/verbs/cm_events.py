@@ -1,6 +1,8 @@
 """Events of connections: `CMEventChannel`, `CMEvent`, and what an event says of datagrams (`UDParam`)."""
 
 import errno
+import sys
+from collections.abc import Callable
 
 from softhca.driver.rdmacm.events import CONNECT_REQUEST, DatagramParameters, EventChannel, IdentifierEvent
 from softhca.verbs.addr import AHAttr
@@ -100,8 +102,8 @@ class CMEvent(PyverbsObject):
 
     __reduce_ex__ = sole_owner
 
-    def __del__(self) -> None:
-        event = getattr(self, "_event", None)
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        event = None if is_ending() else getattr(self, "_event", None)  # modules are cleared then
         if event is not None and _is_left(event):
             close_dropped(self)
 
