@@ -176,6 +176,8 @@ def test_a_connection_that_is_cut_for_ever_ends_in_errors_and_flushes():
         ("lap-failover", 960303, "loss=10%"),
         ("rnr", 960301, "corrupt=20%,delay=200us"),
         ("rnr-naks", 960302, "corrupt=20%,delay=200us"),
+        ("migrate-under-load", 970013, "loss=3%,duplicate=10%,reorder=20%"),
+        ("native-failover", 970002, "corrupt=2%"),
     ],
 )
 def test_a_link_that_loses_nearly_all_breaks_nothing(name, seed, faults):

@@ -214,12 +214,13 @@ class FailoverSetting:
         def fail(_: object) -> None:
             self.cut(node, port_number, known, True)
             if known:
-                world.at(world.now + TIME_OUT_NS, look)
+                # what tells the peer of a move may be lost: then its own retries tell it
+                world.at(world.now + (TIME_OUT_NS if world.patience == 1 else AWAY_NS - 1), look)
 
         def look(_: object) -> None:
             for traveller in self._travellers:
                 if traveller.port == port_number:
-                    traveller.fail(MOVES, f"still by port {port_number} after a time-out")
+                    traveller.fail(MOVES, f"still by port {port_number} after that has failed")
 
         def heal(_: object) -> None:
             self.cut(node, port_number, known, False)

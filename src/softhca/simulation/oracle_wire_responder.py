@@ -114,8 +114,9 @@ class Responder:
         """Memory may be touched again."""
         if self._held != _NOWHERE:
             self._waits, self._patient_ns = False, now + HELD_NS
-            self._due_ns = self._patient_ns if self._due_ns >= 0 else -1
-            self._gap_ns = self._patient_ns if self._gap_ns >= 0 else -1
+            until_ns = max(self._patient_ns, self._paced_ns)  # an answer keeps its pace all the same
+            self._due_ns = until_ns if self._due_ns >= 0 else -1
+            self._gap_ns = until_ns if self._gap_ns >= 0 else -1
 
     def paced(self, until_ns: int) -> None:
         """The answer to a READ keeps its pace: it goes on then, and with it what is to be said later."""
