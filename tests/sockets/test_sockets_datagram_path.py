@@ -326,16 +326,18 @@ def test_a_call_that_polls_is_counted_and_takes_the_events_of_all_sockets(bound:
 
     def looked() -> bool:
         looks.append(True)
-        return len(looks) == 3
+        return len(looks) >= 3
 
     ring.seen = ring.taken = ring.seen + max(ring.count(), 0)
     assert ring.idle()
-    assert end._poll(looked)
+    calls = 1
+    while not end._poll(looked):  # beside others one may give up after one look
+        calls += 1
     assert not taken
     ring.taken -= 1  # an event waits
     assert not ring.idle()
     assert end._poll(lambda: bool(taken))
-    assert end._calls[0].begun == 2
+    assert end._calls[0].begun == calls + 1
     assert taken == [True]
 
 
