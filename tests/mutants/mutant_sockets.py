@@ -374,6 +374,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "who accepts finds no word yet, and resets the stream"), "sockets/test_sockets_left_to_tcp.py"),
     (m("sockets-polls-are-no-calls", "sockets/waiting.py", "            calls.begin()\n", "            pass\n",
        "A call that polls does not relieve the completion thread, which waits for the same packets"), "sockets/test_sockets_datagram_path.py"),
+    (m("sockets-polls-relieve-at-every-device", "sockets/waiting.py", "            calls = self._calls[0]\n            calls.begin()\n", "            for calls in self._calls:\n                calls.begin()\n",
+       "A poll has the completion threads of other devices stand by, too: a datagram there is noticed up to 8 ms late"), "sockets/test_sockets_datagram_path.py"),
     (m("sockets-who-polls-relieves-nobody", "sockets/completion_thread.py", " or self._begun() != calls", "",
        "The completion thread waits on beside a call that polls"), LIVES),
     (m("sockets-polls-leave-events", "sockets/waiting.py", "                calls.take_events()\n", "                pass\n",

@@ -217,6 +217,23 @@ def test_nobody_polls_an_adapter_elsewhere(bound: Bound) -> None:
     assert [each.calls for each in both] == [1, 1]
 
 
+def test_a_poll_relieves_the_completion_thread_of_the_device_at_which_the_call_sleeps_alone(
+    bound: Bound, loopback_address: Callable[[], str]
+) -> None:
+    """That of another one is all that takes its events then, and would come up to 8 ms late."""
+    gc.collect()
+    devices.let_go()
+    for name in registry.names():
+        host_devices.remove(name)
+    for each in range(2):
+        host_devices.add(f"softhca{each}=udp:{loopback_address()}")
+    end = end_of(bound(("0.0.0.0", 0)))
+    polling = [port.completion_thread.polling for port in end.ports]
+    before = [each.begun for each in polling]
+    assert not end._poll(lambda: False)
+    assert [each.begun for each in polling] == [before[0] + 1, before[1]]
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_event_of_another_device_wakes_who_waits(
     bound: Bound, monkeypatch: pytest.MonkeyPatch, loopback_address: Callable[[], str], number: int

@@ -1,8 +1,9 @@
 """Calls that poll a device: what they do in the place of its completion thread.
 
-Each one is counted, so that the completion thread stands by meanwhile; one that waited beside them for the
-same packets would be woken by each, and want the interpreter's lock.  And the events that their polls bring
-are for every socket of the device, so they take them.
+Each one is counted at the device for whose events it sleeps when it has polled in vain, so that the
+completion thread stands by meanwhile; one that waited beside it for the same packets would be woken by each,
+and want the interpreter's lock.  And the events that polls bring are for every socket of the device, so they
+take them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["DeviceCalls"]
 
 
 class DeviceCalls:
-    """Of one device.  ``begun``: how many calls have polled it."""
+    """Of one device.  ``begun``: how many calls have polled it that sleep there, too."""
 
     def __init__(self, driver: DeviceDriver) -> None:
         self.begun = 0

@@ -51,7 +51,7 @@ class Waiting:
     """What waits for events of a device: a stream, an end of datagrams.
 
     ``_progress`` drives the device once; ``_polls``: a thread that does so serves its adapter.
-    ``_calls``: of each device that it polls.
+    ``_calls``: of each device that it polls, first of the one for whose events it sleeps.
     ``_news``: an event was not answered yet.  ``_pumping``: this thread takes what has come.  ``_missed``:
     somebody has found the lock taken.
     """
@@ -172,7 +172,8 @@ class Waiting:
         last: cython.ulonglong = now + _BUSY_NS
         others: cython.bint = False
         calls: DeviceCalls
-        for calls in self._calls:
+        if self._calls:  # not those of other devices, whose events somebody must take while this one sleeps
+            calls = self._calls[0]
             calls.begin()
         while True:
             worked: cython.bint = self._progress()
