@@ -1,7 +1,9 @@
 """What is open when the interpreter ends, and is finalized after all modules were cleared, says nothing."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -26,7 +28,7 @@ OBJECTS = {
     """,
     "cm": """
         from softhca.verbs.cmid import CMID, AddrInfo
-        identifier = CMID(creator=AddrInfo(src="127.0.0.1", src_service="7471", flags=1))
+        identifier = CMID(creator=AddrInfo(src="127.0.0.1", src_service="0", flags=1))
         identifier.listen()
         keep(identifier)
     """,
@@ -72,7 +74,6 @@ OBJECTS = {
 PROGRAM = """
 import os, sys, types
 sys.modules["holder"] = holder = types.ModuleType("holder")  # cleared behind what is imported after it
-os.environ["SOFTHCA_DEVICES"] = "a=udp:127.0.0.11,b=udp:127.0.0.12"
 
 class Last:
     def __del__(self, write=os.write):
@@ -85,8 +86,9 @@ def keep(*things):
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
-def test_what_is_left_open_ends_in_silence(kind):
+def test_what_is_left_open_ends_in_silence(kind: str, loopback_address: Callable[[], str]) -> None:
     program = PROGRAM + "".join(line[8:] for line in OBJECTS[kind].splitlines(keepends=True))
     arguments = [sys.executable, "-W", "ignore::ResourceWarning", "-c", program]
-    ran = subprocess.run(arguments, capture_output=True, text=True, timeout=limit_s(60))
+    environment = {**os.environ, "SOFTHCA_DEVICES": f"a=udp:{loopback_address()},b=udp:{loopback_address()}"}
+    ran = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=limit_s(60))
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ended", "")
