@@ -391,3 +391,27 @@ def test_what_another_thread_has_taken_from_the_kernel_is_waited_for_no_more(bou
     assert not end._kernel_ready
     with pytest.raises(TimeoutError):
         end.receive(never, never, time.monotonic(), True)
+
+
+def test_errors_that_nobody_reads_are_not_waited_for_as_datagrams(bound: Bound) -> None:
+    """A receive went round with them for ever, and had no time limit."""
+    one = bound()
+    one.setsockopt(kernel.IPPROTO_IP, 11, 1)  # IP_RECVERR
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        nobody = gone.getsockname()
+    one.sendto(b"x", nobody)
+    with pytest.raises(ConnectionRefusedError):
+        one.recv(10)
+    one.settimeout(0.05)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            one.recv(10)
+    one.settimeout(limit_s(20))
+    with kernel.socket(kernel.AF_INET, kernel.SOCK_DGRAM) as plain:
+        for _ in range(3):
+            plain.sendto(b"plain", one.getsockname())
+            assert one.recv(10) == b"plain"
+        one.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            one.recv(10)

@@ -47,6 +47,7 @@ MOST_PEERS = 1024
 GOODBYE_S = 0.2
 _UNRESOLVED = (ValueError, *requests.FAILED)
 _KERNEL_EVENTS = select.EPOLLIN | select.EPOLLONESHOT
+_KERNEL_CHANGES = select.EPOLLIN | select.EPOLLET
 
 MOST_ADMISSIONS = 64
 
@@ -81,7 +82,7 @@ class DatagramEnd(DatagramPath):
         self._outbox: deque[Callable[[], object]] = deque()
         self._advertisements: list[PortAdvertisement] = []
         self._listener: DatagramListener | None = None
-        self._serving = False
+        self._serving = self._kernel_troubled = False
         try:
             self.readiness = Readiness()
         except BaseException:
@@ -425,10 +426,16 @@ class DatagramEnd(DatagramPath):
             if self.closed:
                 return
             looking.register(self.udp.fileno(), select.POLLIN)
-            if not looking.poll(0):
-                self._kernel_ready = False
-                HUB.watch_again(self.udp.fileno(), _KERNEL_EVENTS)
-                self._changed()
+            found = looking.poll(0)
+            if found and found[0][1] & select.POLLIN:
+                return
+            self._kernel_ready = False
+            # Errors in a queue of their own (IP_RECVERR) stay; what comes beside them is a datagram.
+            troubled = bool(found)
+            if not (troubled and self._kernel_troubled):
+                HUB.watch_again(self.udp.fileno(), _KERNEL_CHANGES if troubled else _KERNEL_EVENTS)
+            self._kernel_troubled = troubled
+            self._changed()
 
     # what it knows
 
