@@ -68,7 +68,7 @@ class Lease:
         self._hold = hold
 
     def release(self) -> None:
-        """The operation has ended; may be called again."""
+        """The operation has ended.  May be called again, but for scratch memory, which others have then."""
         region = self.give_back()
         if region is not None:
             _close([region])
