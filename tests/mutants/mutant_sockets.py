@@ -388,6 +388,8 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "the adapter takes inline bytes for elements"), "queues/test_queues_wqe.py"),
     (m("driver-run-of-any-length-inline", "driver/posting.py", "if inline_bytes > self.max_inline_bytes:", "if False:",
        "more inline bytes than the queue pair takes are posted"), "driver/test_driver_posting.py"),
+    (m("runtime-who-follows-does-not-look-again", "runtime/progress_thread.py", "        self._changes += 1  # who is about to follow, and has looked before, looks again\n", "",
+       "a thread that begins to follow just when another one becomes the leader sleeps on what has come"), "runtime/test_runtime_progress.py"),
     (m("runtime-rounds-of-waits-wake-the-background-thread", "runtime/progress_thread.py", "        elif self.loop is None or self.loop.dead or not self.loop.sleeper.waiters:\n", "        else:\n",
        "the background thread wakes up in each wait and takes the interpreter's lock, and the processor, from the one that waits"), "runtime/test_runtime_progress.py"),
     (m("runtime-failure-wakes-nobody", "runtime/progress_thread.py", "self.loop is None or self.loop.dead or not", "self.loop is None or not",

@@ -455,7 +455,9 @@ def test_a_thread_that_waits_and_is_awake_has_nobody_woken(bench, waiters, leadi
     """
     progress, loop = bench.progress, bench.loop
     loop.sleeper.waiters, progress._leading, loop.dead = waiters, leading, dead
+    known = progress._changes
     progress.wake()
+    assert progress._changes == known + 1  # so who is about to follow, and has looked before, looks again
     found = []
     for name, descriptor in (("background", progress._thread_wake), ("leader", progress._leader_wake)):
         with contextlib.suppress(BlockingIOError):

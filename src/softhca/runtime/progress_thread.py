@@ -120,7 +120,7 @@ class Progress:
     def wake(self) -> None:
         """Wake the driving thread, unless it is awake: a thread that waits and does not lead at the moment
         looks at what it waits for, and at the deadlines, before it sleeps; when it leaves, the background
-        thread is woken where it must be.
+        thread is woken where it must be.  Who is about to follow a leader looks again.
         """
         if self._forgotten:
             return
@@ -128,6 +128,7 @@ class Progress:
             os.eventfd_write(self._leader_wake, 1)
         elif self.loop is None or self.loop.dead or not self.loop.sleeper.waiters:
             os.eventfd_write(self._thread_wake, 1)
+        self._changes += 1  # who is about to follow, and has looked before, looks again
 
     # The background thread
 
