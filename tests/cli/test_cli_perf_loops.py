@@ -3,11 +3,13 @@
 import itertools
 import socket
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from softhca.cli import perf_ends
 from softhca.cli.control import ControlConnection
 from softhca.cli.errors import CommandError
 from softhca.cli.perf import result_of
@@ -473,3 +475,34 @@ def test_a_report_is_what_a_peer_measured():
     measured = measured_of(report_of(plan, Measured(1000, 500_000_000)), plan)
     assert (measured.operations, measured.elapsed_ns) == (1000, 500_000_000)
     assert measured_of(Report(8, 5, 0.0, 0.0, 0.0), plan).elapsed_ns == 0
+
+
+def test_packets_are_counted_before_the_peer_can_send_any(monkeypatch):
+    """It has this end's keys when they are exchanged, and may be finished before this thread runs again."""
+    received = itertools.count(100)
+    context = SimpleNamespace(query_counters=lambda: {"packets_received": next(received)})
+    endpoint = SimpleNamespace(
+        context=context, needs=SimpleNamespace(area_bytes=4096), active_mtu_code=5, close=lambda: None
+    )
+    started = []
+
+    class Exchange:
+        def __init__(self, control, client):
+            pass
+
+        def introduce(self, mtu_code):
+            for _ in range(50):  # packets of a quick peer
+                next(received)
+            return mtu_code, 4096
+
+    def end(*arguments):
+        started.append(arguments[-1])
+        return SimpleNamespace(run=lambda asks, sizes: [])
+
+    monkeypatch.setattr(perf_ends, "PerftestExchange", Exchange)
+    monkeypatch.setattr(perf_ends, "open_endpoint", lambda *_: nullcontext(endpoint))
+    monkeypatch.setattr(perf_ends, "keys_of", lambda *_: KEYS)
+    monkeypatch.setattr(perf_ends, "join", lambda *_: [KEYS])
+    monkeypatch.setattr(perf_ends, "End", end)
+    assert perf_ends.run_end(SimpleNamespace(listen=True), plan_for(), None) == []
+    assert started == [100]

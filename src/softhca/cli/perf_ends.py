@@ -51,6 +51,7 @@ def run_end(args: argparse.Namespace, plan: Plan, control: ControlConnection) ->
     exchange = PerftestExchange(control, client)
     asks = plan.both or client != plan.reversed
     with open_endpoint(args, plan, asks) as endpoint:
+        before = packets_received(endpoint)  # a peer that has our keys may begin at once
         mtu_code, cycle_bytes = exchange.introduce(endpoint.active_mtu_code)
         if cycle_bytes > endpoint.needs.area_bytes:
             raise CommandError(
@@ -61,7 +62,7 @@ def run_end(args: argparse.Namespace, plan: Plan, control: ControlConnection) ->
         sizes = plan.sizes_bytes(128 << mtu_code)
         total = plan.iterations * plan.queue_pairs * len(sizes)
         with output.progress(plan.test, total or None, client) as advance:
-            end = End(endpoint, exchange, plan, mine, theirs, advance)
+            end = End(endpoint, exchange, plan, mine, theirs, advance, before)
             return end.run(asks, sizes)
 
 
@@ -115,6 +116,11 @@ def open_endpoint(args: argparse.Namespace, plan: Plan, asks: bool) -> Endpoint:
     return endpoint
 
 
+def packets_received(endpoint: Endpoint) -> int:
+    """How many packets the device has received."""
+    return int(endpoint.context.query_counters()["packets_received"])
+
+
 def keys_of(endpoint: Endpoint, index: int) -> Keys:
     """What the peer must know about queue pair ``index``."""
     link = endpoint.links[index]
@@ -165,7 +171,7 @@ class PeerWait:
 
     def packets(self) -> int:
         """How many packets the device has received."""
-        return int(self.endpoint.context.query_counters()["packets_received"])
+        return packets_received(self.endpoint)
 
     def __call__(self) -> None:
         """Return when the peer has said something, or has gone."""
@@ -188,7 +194,9 @@ class PeerWait:
 
 
 class End:
-    """The choreography of one end on connected queue pairs."""
+    """The choreography of one end on connected queue pairs.  ``packets_before``: how many the device had
+    received before the peer could send any.
+    """
 
     def __init__(
         self,
@@ -198,6 +206,7 @@ class End:
         mine: list[Keys],
         theirs: list[Keys],
         advance: Any,
+        packets_before: int,
     ) -> None:
         self.endpoint = endpoint
         self.exchange = exchange
@@ -211,7 +220,7 @@ class End:
         if plan.verb == "send" and plan.kind == "bw" and (plan.both or exchange.client == plan.reversed):
             self.receiver = Receiver(endpoint, plan)
         self.attendance = PeerWait(endpoint, exchange.control, self.receiver)
-        self.packets_before = self.attendance.packets()
+        self.packets_before = packets_before
 
     def run(self, asks: bool, sizes: list[int]) -> list[Outcome]:
         """The whole test of an end that ``asks`` or only answers."""
