@@ -4,7 +4,6 @@ its devices have the addresses A and B; it says ``ends`` just before.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import sys
@@ -22,12 +21,16 @@ kept: list[object] = []
 
 
 def again_and_again(*calls: Callable[[], object]) -> None:
-    """In a thread each, until the program ends; a call may fail."""
+    """In a thread each, until the program ends; one whose call fails waits a little, for the program's end
+    needs the interpreter's lock, too.
+    """
 
     def go_on(call: Callable[[], object]) -> None:
         while True:
-            with contextlib.suppress(Exception):
+            try:
                 call()
+            except Exception:
+                time.sleep(0.001)
 
     for call in calls:
         threading.Thread(target=go_on, args=[call], daemon=True).start()
@@ -60,13 +63,25 @@ def datagrams() -> None:
         again_and_again(lambda one=one: one.recv(10_000))
 
 
+def connect_and_close() -> None:
+    from softhca import sockets
+
+    with (
+        sockets.create_server((addresses[0], 0)) as server,
+        sockets.create_connection(server.getsockname()),
+        server.accept()[0],
+    ):
+        pass
+
+
 def streams() -> None:
-    """Three connections, one way each; others are made meanwhile."""
+    """Three connections, one way each; others come and go meanwhile."""
     for one, other in pairs_of_streams(3):
         size = dice.choice([10, 50_000])
-        again_and_again(lambda one=one, size=size: one.sendall(bytes(size)), lambda: pairs_of_streams(1))
+        again_and_again(lambda one=one, size=size: one.sendall(bytes(size)))
         again_and_again(lambda other=other: other.recv(100_000))
         kept.extend((one, other))
+    again_and_again(connect_and_close)
 
 
 def descriptors() -> None:
