@@ -636,7 +636,7 @@ class socket(DatagramSocket):
             upgrade.leave(lingers_not(upgrade.tcp) if abruptly is None else abruptly)
 
     def _real_close(self, _ss: Any = _socket.socket) -> None:
-        if self._is_ending():  # see there
+        if self._is_ending():  # as in the base class
             return super()._real_close(_ss)
         self._leave_listeners()
         self._carried = None

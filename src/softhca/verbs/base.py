@@ -231,9 +231,7 @@ class Dropped(Protocol):
 
 
 def close_dropped(thing: Dropped) -> None:
-    """For ``__del__``: close it, later where the collector has found it, and never where the process ends."""
-    if sys.is_finalizing():
-        return
+    """For ``__del__``, but where the interpreter ends: close it, later where the collector has found it."""
     if _collecting():
         deferred.append(thing)
     else:
