@@ -424,3 +424,23 @@ def test_two_threads_that_find_who_serves_a_socket_are_one_user(
     assert not served.closed, "the duplicate's"
     other.close()
     assert served.closed
+
+
+def test_an_end_is_said_once(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = connected()
+    stream = one.stream
+    assert stream is not None
+    said: list[bool] = []
+    send_fin = stream._send_fin
+
+    def sending(closed: bool) -> None:
+        said.append(closed)
+        send_fin(closed)
+
+    monkeypatch.setattr(stream, "_send_fin", sending)
+    assert stream.say_end()
+    assert stream.say_end()
+    one.close()
+    assert said == [True]
+    assert other.recv(10) == b""
+    assert not stream.say_end()

@@ -205,8 +205,11 @@ class Hub:
         """The program ends: what was sent and not closed arrives first, as by a kernel."""
         for relay in list(self.relays):
             relay.finish(RELAY_S)
-        for stream in self.streams:
-            stream.close(stream.settings.linger_s)
+        streams, now_s = list(self.streams), time.monotonic()
+        for stream in streams:  # first, so that all of them wait in the same time
+            stream.say_end()
+        for stream in streams:
+            stream.close(max(now_s + stream.settings.linger_s - time.monotonic(), 0.0))
 
     def after_fork(self) -> None:
         """In a forked child: nothing of the parent's is used; what is opened is new."""

@@ -63,6 +63,7 @@ class Stream(StreamPath):
         channel = self._driver.session.channel
         self._progress, self._polls = channel.progress, channel.shares_addresses
         self._opening = 0
+        self._end_said = False
         self._next_look = 1 if self._polls and settings.in_memory else NEVER
         self._completion_thread = completion_thread_of(self._driver)
         self._calls = [self._completion_thread.polling]
@@ -324,24 +325,34 @@ class Stream(StreamPath):
         return not self.sender.unanswered or bool(self.error)
 
     def close(self, linger_s: float, abruptly: bool = False) -> None:
-        """Say FIN (RESET where data are unread, or ``abruptly``), wait until it has arrived, ``linger_s`` at
-        most, and give everything back; may be called again.
+        """`say_end`, wait until it has arrived, ``linger_s`` at most, and give everything back; may be called
+        again.
+        """
+        if self.say_end(abruptly):
+            with contextlib.suppress(*FAILED):
+                self.wait(lambda: self.drained, time.monotonic() + linger_s)
+        self.destroy()
+
+    def say_end(self, abruptly: bool = False) -> bool:
+        """Say FIN (RESET where data are unread, or ``abruptly``), unless that has been said; whether somebody
+        may be there to hear it.
         """
         with self._guard:
             if self._closed:
-                return
+                return False
             self.on_change = self.on_stall = None
             if self._state is not None and self._requests is not None and not self.error:
                 self._pump()
                 if self._state.deaf:
-                    linger_s = 0  # the peer has gone before
-                elif abruptly or self._state.own.available:
+                    return False  # the peer has gone before
+                if self._end_said:
+                    return True
+                self._end_said = True
+                if abruptly or self._state.own.available:
                     self._send_reset()
                 else:
                     self._send_fin(True)
-        with contextlib.suppress(*FAILED):
-            self.wait(lambda: self.drained, time.monotonic() + linger_s)
-        self.destroy()
+        return True
 
     def destroy(self) -> None:
         """Give everything back at once; may be called again."""
