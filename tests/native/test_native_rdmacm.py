@@ -51,6 +51,7 @@ def test_rping(world, other, count):
     for said in both(world, client, ("rping", "-s", "-v", "-V"),
                      ("rping", "-c", "-a", world.address, "-C", "5", "-v", "-V")):  # fmt: skip
         assert len(PINGS.findall(said)) == 5
+        assert "softhca:" not in said  # nor that there are no addresses of InfiniBand, as it asks
 
 
 @pytest.mark.parametrize("program", PAIRS)

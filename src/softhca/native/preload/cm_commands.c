@@ -459,6 +459,13 @@ static const struct command {
     [UCMA_WRITE_CM_EVENT] = {"WRITE_CM_EVENT", NULL, write_event, AT(write_event.id), 24},
 };
 
+/* Whether a command is one by which librdmacm finds out what there is, so that its refusal is no error: a new
+   identifier, and the first bind of a program, which names an address of the family AF_IB. */
+static int is_probe(uint32_t number, const union fields *fields)
+{
+    return number == UCMA_CREATE_ID || (number == UCMA_BIND && fields->bind.addr.ss_family == AF_IB_);
+}
+
 int cm_command(struct file *file, const struct ucma_header *header, const void *data)
 {
     const struct command *command = &commands[header->command];
@@ -479,7 +486,7 @@ int cm_command(struct file *file, const struct ucma_header *header, const void *
         error = identifier_find(file, handle, &id);
         error = error ? error : command->of_identifier(id, &fields, header->out);
     }
-    if (error && header->command != UCMA_CREATE_ID && getenv("SOFTHCA_DEBUG"))
+    if (error && !is_probe(header->command, &fields) && getenv("SOFTHCA_DEBUG"))
         fprintf(stderr, "softhca: rdma_cm: %s: %s\n", command->name, strerror(error));
     return error;
 }
