@@ -322,6 +322,30 @@ def test_without_any_descriptor_connections_wait_a_while(
         os.close(each)
 
 
+def test_where_the_door_cannot_be_watched_again_it_is_tried_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 7_000
+    monkeypatch.setattr(applications, "now_ns", lambda: now)
+    served = bench.served
+    noted: list[str] = []
+
+    def register(descriptor: int, events: int) -> None:
+        noted.append("register")
+        if len(noted) == 1:
+            raise OSError(errno.ENOSPC, "max_user_watches")
+
+    served._accept_after_ns = now
+    with monkeypatch.context() as for_now:
+        for_now.setattr(served, "_listener", SimpleNamespace(fileno=lambda: 99))
+        for_now.setattr(served, "_epoll", SimpleNamespace(poll=lambda _: [], register=register))
+        for moment, tries in ((now, 1), (now + ACCEPT_RETRY_NS - 1, 1), (now + ACCEPT_RETRY_NS, 2),
+                              (now + 3 * ACCEPT_RETRY_NS, 2)):  # fmt: skip
+            now = moment
+            served._serve_descriptors(0)
+            assert len(noted) == tries
+
+
 def test_a_wake_socket_that_is_closed_ends_its_application(bench: Bench) -> None:
     one, _ = bench.application(attached=True)
     two, _ = bench.application(attached=True)

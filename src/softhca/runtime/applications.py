@@ -140,10 +140,13 @@ class Applications:
             self._admit(control)
 
     def _accept_again(self, now: int) -> None:
-        """Accept connections again, once the pause is over."""
+        """Accept connections again, once the pause is over; where no more can be watched, after another."""
         if self._listener is not None and self._accept_after_ns and now >= self._accept_after_ns:
-            self._accept_after_ns = 0
-            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+            try:
+                self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+                self._accept_after_ns = 0
+            except OSError:
+                self._accept_after_ns = now + ACCEPT_RETRY_NS
 
     def _notify_hosts(self) -> None:
         """Wake the hosts that have new events."""
