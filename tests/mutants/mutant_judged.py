@@ -29,6 +29,7 @@ from mutant_queues import QUEUES
 from mutant_rooms import ROOMS
 from mutant_runtime import RUNTIME
 from mutant_sockets import SOCKETS
+from mutant_steps import STEPS
 from mutant_storage import STORAGE
 from mutant_uniform import UNIFORM
 from mutant_verbs import VERBS
@@ -478,6 +479,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *EDGES,
     *CORNERS,
     *CHECKS,
+    *STEPS,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

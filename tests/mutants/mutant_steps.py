@@ -1,0 +1,39 @@
+"""Bugs in single steps of the transport and the adapter that were found by rule and by reading, one token each."""
+
+# ruff: noqa: E501 - texts of the source stand here as they are
+
+from __future__ import annotations
+
+from mutant_edits import Mutant
+from mutant_edits import mutant as m
+
+EDGES = "transport/test_transport_edges.py"
+
+STEPS: tuple[tuple[Mutant, str], ...] = (
+    (m("step-bytes-of-a-shared-burst", "transport/replies.py", "length = burst.length - length", "length = burst.length + length",
+       "answers behind another queue pair's count as if they were the whole burst"), EDGES),
+    (m("step-delays-a-nak", "transport/replies.py", "            and self.nak_pending == 0\n", "",
+       "an acknowledgement with a NAK behind it is delayed"), EDGES),
+    (m("step-join-before-a-read", "transport/replies.py", "        if not self.may_delay_ack():\n            return 0\n", "",
+       "an acknowledgement that joins others' packets overtakes the answer to a READ"), EDGES),
+    (m("step-timeout-unchanged", "transport/retry.py", "if interval == self.interval_ns and retry_count", "if retry_count",
+       "a new time-out alone changes nothing"), EDGES),
+    (m("step-retries-unchanged", "transport/retry.py", "and retry_count == self.retry_count and rnr_retry", "and rnr_retry",
+       "a new retry count alone changes nothing"), EDGES),
+    (m("step-timer-begins-anew", "transport/requester.py", "if (self.retry.deadline_ns == 0 or self.retry.persisting) and _TRANSMIT[", "if _TRANSMIT[",
+       "who goes on sending never times out"), EDGES),
+    (m("step-each-message-a-burst", "transport/requester.py", "            + (_BURST_OVERHEAD if first else 0),", "            + _BURST_OVERHEAD,",
+       "each message of a burst is charged for a burst of its own"), EDGES),
+    (m("step-joined-to-an-atomic", "transport/requester.py", "        self.sent(_ACK_COST + _BURST_OVERHEAD, False)\n        self.pushed = False\n", "        self.sent(_ACK_COST + _BURST_OVERHEAD, False)\n        self.pushed = True\n",
+       "an atomic operation that is answered gives its room back with the message behind it"), EDGES),
+    (m("step-atomic-of-another-region", "transport/responder.py", "region is None or region is not resource.region or region.generation", "region is None or region.generation",
+       "an atomic is answered again by a key that is another region's now"), EDGES),
+    (m("step-longer-than-a-message", "transport/unreliable_receiver.py", "            if self.length_bytes > _MAX_MESSAGE:\n                return \"drops_length\"\n", "",
+       "an unreliable RDMA WRITE may be longer than a message"), EDGES),
+    (m("step-read-of-any-resource", "transport/replay.py", "if gap >= 0 and gap < resource.packets:", "if gap >= 0:",
+       "the newest READ answers whatever comes behind it"), EDGES),
+    (m("step-reset-keeps-a-receive", "transport/unreliable_receiver.py", "        self.sink.reset()\n", "",
+       "a reset of an unreliable connection keeps the receives of its former life"), EDGES),
+    (m("step-flushed-by-another-name", "transport/receiving.py", "        if self.acquired:\n            self.complete(_FLUSHED,", "        if self.acquired:\n            self.complete(_PROTECTION_ERROR,",
+       "the receive of a message that is given up ends with another error than the others"), EDGES),
+)

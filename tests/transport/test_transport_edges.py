@@ -1,0 +1,161 @@
+"""Rules of single steps: what a burst counts and costs, what its timer awaits, which key answers again."""
+
+import pytest
+
+from softhca.queues import cqe, wqe
+from softhca.queues.layout import ATOMIC_FETCH_AND_ADD
+from softhca.transport.retry import RetryState, interval_ns
+from softhca.transport.states import ERR, RC, RESET, UC, UD
+from softhca.wire import opcodes as op
+
+
+def read_requests(p):
+    for left, right in zip(p.lefts, p.rights, strict=True):
+        p.left, p.right = left, right
+        target = right.region(64)
+        p.forge(op.RC_RDMA_READ_REQUEST, 0, va=target.va, rkey=target.key, length=64)
+
+
+def test_answers_behind_those_of_another_queue_pair_count_as_what_they_are(pair):
+    p = pair(qps=2)
+    read_requests(p)
+    p.burst.reset()
+    sizes = []
+    for right in p.rights:
+        before = p.burst.length
+        assert right.qp.flow.produce(p.burst, p.now) == 1
+        sizes.append(p.burst.length - before)
+    assert [right.qp.counters.bytes_sent for right in p.rights] == sizes
+
+
+def test_an_acknowledgement_with_a_nak_behind_it_is_not_delayed(pair):
+    p = pair()
+    p.right.post_receive()
+    p.forge(op.RC_SEND_ONLY, 0)
+    assert p.right.qp.flow.may_delay_ack()
+    p.forge(op.RC_SEND_ONLY, 2)
+    assert not p.right.qp.flow.may_delay_ack()
+
+
+@pytest.mark.parametrize("given", [(9, 7, 7), (8, 5, 7), (8, 7, 5)], ids=str)
+def test_each_attribute_of_retries_counts(given):
+    retry = RetryState()
+    retry.configure(8, 7, 7)
+    assert retry.spend_retry()
+    retry.configure(*given)
+    timeout, retries, rnr_retries = given
+    assert retry.interval_ns == interval_ns(timeout)
+    assert (retry.retries_left, retry.rnr_retries_left) == (retries, rnr_retries)
+
+
+def test_the_time_in_which_the_oldest_is_answered_does_not_begin_anew_with_what_follows(pair):
+    p = pair()
+    p.left.post(wqe.SEND, inline=b"a")
+    p.transmit(p.a)
+    retry = p.left.qp.send_engine().retry
+    deadline_ns = retry.deadline_ns
+    p.now += 1000
+    p.left.post(wqe.SEND, inline=b"b")
+    p.transmit(p.a)
+    assert len(p.decoded("ab")) == 2
+    assert retry.deadline_ns == deadline_ns
+
+
+def test_messages_of_one_burst_cost_one_burst(pair):
+    p = pair()
+    for _ in range(3):
+        p.left.post(wqe.SEND, inline=b"abcd")
+    p.transmit(p.a)
+    ((_, packets, length),) = p.bursts
+    window = p.left.qp.flow.window
+    assert packets == 3
+    assert window.in_flight_bytes == window.cost(length, packets)
+
+
+def test_an_atomic_operation_gives_back_what_it_cost_when_it_is_answered(pair):
+    p = pair()
+    remote, local = p.right.region(8), p.left.region(8)
+    p.left.post(ATOMIC_FETCH_AND_ADD, [local.sge()], remote=remote, compare=1)
+    p.left.post(wqe.SEND, inline=b"x")
+    while p.a.queue:
+        p.transmit(p.a)
+    assert len(p.decoded("ab")) == 2
+    window = p.left.qp.flow.window
+    before = window.in_flight_bytes
+    p.forge(op.RC_ATOMIC_ACKNOWLEDGE, 0, way="ba", original=5)
+    assert 0 < window.in_flight_bytes < before
+
+
+def test_an_atomic_operation_is_answered_again_only_for_the_region_that_it_was_done_in(pair):
+    p = pair()
+    target, other = p.right.region(8), p.right.region(8)
+    p.forge(op.RC_FETCH_ADD, 0, va=target.va, rkey=target.key, swap_add=1)
+    while p.b.queue:
+        p.transmit(p.b)
+    (resource,) = (each for each in p.right.qp.receive_engine().replies.ring.places() if each.atomic)
+    resource.region = other.region  # as if that had had the key before
+    assert resource.generation == other.region.generation
+    p.log.clear()
+    p.forge(op.RC_FETCH_ADD, 0, va=target.va, rkey=target.key, swap_add=1)
+    while p.b.queue:
+        p.transmit(p.b)
+    assert [row["syndrome"] for row in p.decoded("ba")] == [0x62]
+
+
+def test_no_acknowledgement_joins_others_while_a_read_before_it_is_not_answered(pair):
+    p = pair()
+    target = p.right.region(64)
+    p.right.post_receive()
+    p.forge(op.RC_RDMA_READ_REQUEST, 0, va=target.va, rkey=target.key, length=64)
+    p.forge(op.RC_SEND_ONLY, 1)
+    p.burst.reset()
+    assert p.right.qp.receive_engine().join(p.burst, p.now) == 0
+    assert p.burst.packets == 0
+
+
+@pytest.mark.parametrize(("length", "drops"), [(1 << 31, 0), ((1 << 31) + 1, 1)])
+def test_an_unreliable_write_is_no_longer_than_a_message(pair, length, drops):
+    p = pair(service=UC, pmtu=256)
+    target = p.right.region(256)
+    p.forge(op.UC_RDMA_WRITE_FIRST, 0, b"a" * 256, va=target.va, rkey=target.key, length=length)
+    assert p.right.qp.counters.drops_length == drops
+    assert target.data == (bytes(256) if drops else b"a" * 256)
+
+
+def test_a_read_in_the_place_of_a_message_repeats_nothing_that_is_known(pair):
+    p = pair()
+    target = p.right.region(64)
+    p.right.post_receive()
+    where = {"va": target.va, "rkey": target.key, "length": 64}
+    p.forge(op.RC_RDMA_READ_REQUEST, 0, **where)
+    p.forge(op.RC_SEND_ONLY, 1)
+    p.forge(op.RC_RDMA_READ_REQUEST, 1, **where)
+    counters = p.right.qp.counters
+    assert (counters.drops_resources, counters.drops_sequence) == (1, 0)
+
+
+@pytest.mark.parametrize("service", [RC, UC, UD])
+def test_a_reset_takes_the_receives_that_there_are_and_no_more(pair, service):
+    p = pair(service=service, pmtu=256, entries=8)
+    target = p.right.region(512)
+    for _ in range(3):
+        p.right.post_receive([target.sge()])
+    if service != UD:  # of which one is taken
+        p.forge({RC: op.RC_SEND_FIRST, UC: op.UC_SEND_FIRST}[service], 0, bytes(256))
+    assert p.right.qp.modify({"qp_state": RESET}, p.now) == 0
+    assert [p.right.post_receive([target.sge()], n) for n in range(9)] == [True] * 8 + [False]
+    p.connect(p.right, p.left, 0, 0)
+    p.forge({RC: op.RC_SEND_ONLY, UC: op.UC_SEND_ONLY, UD: op.UD_SEND_ONLY}[service], 0)
+    assert [(c.wr_id, c.status) for c in p.right.received()] == [(0, 0)]
+
+
+def test_a_receive_of_a_message_under_way_is_flushed_with_the_others(pair):
+    p = pair(pmtu=256)
+    target = p.right.region(512)
+    for number in range(2):
+        p.right.post_receive([target.sge()], number)
+    p.forge(op.RC_SEND_FIRST, 0, bytes(256))
+    assert p.right.qp.modify({"qp_state": ERR}, p.now) == 0
+    while p.b.queue:
+        p.transmit(p.b)
+    assert [(c.wr_id, c.status) for c in p.right.received()] == [(n, cqe.WC_WR_FLUSH_ERR) for n in range(2)]
