@@ -100,6 +100,7 @@ def test_an_atomic_operation_is_answered_again_only_for_the_region_that_it_was_d
     while p.b.queue:
         p.transmit(p.b)
     assert [row["syndrome"] for row in p.decoded("ba")] == [0x62]
+    assert p.right.qp.counters.key_refusals == 1
 
 
 def test_no_acknowledgement_joins_others_while_a_read_before_it_is_not_answered(pair):
@@ -159,3 +160,73 @@ def test_a_receive_of_a_message_under_way_is_flushed_with_the_others(pair):
     while p.b.queue:
         p.transmit(p.b)
     assert [(c.wr_id, c.status) for c in p.right.received()] == [(n, cqe.WC_WR_FLUSH_ERR) for n in range(2)]
+
+
+def test_the_header_of_a_datagram_counts_its_immediate(pair):
+    p = pair(service=UD)
+    target = p.right.region(128)
+    for place, code in ((0, op.UD_SEND_ONLY), (64, op.UD_SEND_ONLY_WITH_IMMEDIATE)):
+        p.right.post_receive([target.sge(place, 64)])
+        p.forge(code, 0, b"abcd")
+    lengths = [int.from_bytes(target.data[place + 22 : place + 24]) for place in (0, 64)]
+    assert lengths[1] == lengths[0] + 4
+
+
+def test_receives_of_datagrams_are_flushed(pair):
+    p = pair(service=UD)
+    for number in range(2):
+        p.right.post_receive([], number)
+    assert p.right.qp.modify({"qp_state": ERR}, p.now) == 0
+    while p.b.queue:
+        p.transmit(p.b)
+    assert [(c.wr_id, c.status) for c in p.right.received()] == [(n, cqe.WC_WR_FLUSH_ERR) for n in range(2)]
+
+
+def test_the_middle_of_an_unreliable_write_stays_within_its_length(pair):
+    p = pair(service=UC, pmtu=256)
+    target = p.right.region(1024)
+    p.forge(op.UC_RDMA_WRITE_FIRST, 0, b"a" * 256, va=target.va, rkey=target.key, length=300)
+    p.forge(op.UC_RDMA_WRITE_MIDDLE, 1, b"b" * 256)
+    assert p.right.qp.counters.drops_length == 1
+    assert target.data == b"a" * 256 + bytes(768)
+
+
+def two_that_wait(p):
+    """Both queue pairs wait for room in their window, the first of them before the other."""
+    flows = [left.qp.flow for left in p.lefts]
+    window = flows[0].window
+    assert window is flows[1].window
+    p.left.post(wqe.SEND, inline=b"x")
+    p.transmit(p.a)
+    for flow in flows:
+        window.wait(flow, p.now)
+    return window, flows
+
+
+def test_who_has_the_turn_while_its_requests_wait_for_receives_gives_it_to_the_next(pair):
+    p = pair(qps=2)
+    window, flows = two_that_wait(p)
+    p.forge(op.RC_ACKNOWLEDGE, 0, way="ba", syndrome=0x20 | 20)
+    assert window.turn is flows[0]
+    p.transmit(p.a)
+    assert window.turn is flows[1]
+
+
+def test_who_has_the_turn_when_its_requests_are_given_up_gives_it_to_the_next(pair):
+    p = pair(qps=2)
+    window, flows = two_that_wait(p)
+    window.on_stall()
+    assert window.turn is flows[0]
+    p.transmit(p.a)
+    assert window.turn is flows[1]
+
+
+def test_a_receive_ring_that_is_broken_is_an_operation_error_once(pair):
+    p = pair()
+    p.right.receive_producer.push(p.right.address, 2000)
+    p.right.post_receive()
+    p.forge(op.RC_SEND_ONLY, 0)
+    for _ in range(4):  # which is enough
+        p.transmit(p.b)
+    assert [c.status for c in p.right.received()] == [cqe.WC_LOC_QP_OP_ERR]
+    assert [row["syndrome"] for row in p.decoded("ba")] == [0x63]
