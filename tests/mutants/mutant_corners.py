@@ -412,7 +412,7 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "the thread sleeps on where nothing comes any more"), ON_SOCKETS_HUB),
     (m("hub-new-epoll-reads-alone", HUB, "                self._epoll.register(fd, events)\n        if self._later", "                self._epoll.register(fd, select.EPOLLIN)\n        if self._later",
        "a connection that is being made is not seen to be there"), ON_SOCKETS_HUB),
-    (m("hub-rest-is-another-one-s", HUB, "self._callbacks.get(fd) is watched:", "fd in self._callbacks:",
+    (m("hub-rest-is-another-one-s", HUB, "now is not None and now[0] is watched[0]:", "now is not None:",
        "a descriptor is watched for what the one before wanted"), ON_SOCKETS_HUB),
     (m("hub-one-moment-compares-calls", HUB, "(time.monotonic() + seconds, self._count, callback)", "(time.monotonic() + seconds, 0, callback)",
        "two that are due at one moment end the thread"), ON_SOCKETS_HUB),

@@ -162,6 +162,20 @@ def test_a_number_that_is_another_one_s_by_now_is_not_watched_for_the_one_before
     assert called == []
 
 
+def test_a_number_that_is_another_one_s_by_now_does_not_rest(made: Turning, ready: int) -> None:
+    called: list[str] = []
+
+    def none_left() -> None:
+        made.forget(ready)
+        made.watch(ready, lambda: called.append("other"))
+        raise OSError(errno.EMFILE, "none left")
+
+    made.watch(ready, none_left)
+    for _ in range(2):
+        made.turn()
+    assert called == ["other"]
+
+
 def test_what_is_due_is_called_in_its_order_and_those_of_one_moment_as_they_came(made: Turning) -> None:
     called: list[int] = []
     made.start()
@@ -210,6 +224,47 @@ def test_an_epoll_that_somebody_has_closed_is_made_anew_with_all_that_was_watche
     assert os.eventfd_read(before) == 1  # the thread leaves the one before
     os.close(writes)
     os.close(before)
+
+
+ONCE = select.EPOLLIN | select.EPOLLONESHOT
+
+
+@pytest.mark.parametrize("when", ["before", "since"])
+def test_an_epoll_that_is_made_anew_has_what_was_watched_for_last(
+    made: Turning, ready: int, when: str
+) -> None:
+    """Else one that was watched for one event only would be heard of once more, and never again."""
+    made.watch(ready, lambda: None, ONCE)
+    if when == "before":
+        made.watch_again(ready, select.EPOLLIN)
+    assert made._epoll is not None
+    bell, other = made._bell, os.eventfd(0)
+    LOST.append(made._epoll)
+    os.close(made._epoll.fileno())
+    if when == "since":
+        made.watch_again(ready, select.EPOLLIN)
+    else:
+        made.watch(other, lambda: None)
+    for _ in range(3):
+        assert ready in made.turn()
+    os.close(bell)
+    os.close(other)
+
+
+def test_who_rests_is_watched_for_what_was_wanted_last(made: Turning, ready: int) -> None:
+    def none_left() -> None:
+        made.watch_again(ready, select.EPOLLIN)
+        raise OSError(errno.EMFILE, "none left")
+
+    made.watch(ready, none_left, ONCE)
+    made.turn()
+    assert ready not in made.turn()
+    made.now += PAUSE_S
+    made.turn()
+    for _ in range(2):
+        assert ready in made.turn()
+        made.now += PAUSE_S
+        made.turn()
 
 
 def test_an_error_of_one_callback_is_not_the_others(made: Turning) -> None:

@@ -123,10 +123,20 @@ class Hub:
             return True
 
     def watch_again(self, fd: int, events: int) -> None:
-        """Of one that is watched for one event only: for the next one."""
+        """From now on for these ``events``: of one that was watched for one event only, for the next one.
+        Nothing of one that is not watched.  OSError.
+        """
         with self._lock:
-            if self._epoll is not None and fd in self._callbacks:
+            watched = self._callbacks.get(fd)
+            if self._epoll is None or watched is None:
+                return
+            self._callbacks[fd] = watched[0], events  # an epoll that is opened anew has these
+            try:
                 self._epoll.modify(fd, events)
+            except OSError:
+                if not self._is_lost():
+                    raise
+                self._open()
 
     def forget(self, fd: int) -> None:
         """Not any more; before ``fd`` is closed."""
@@ -167,14 +177,15 @@ class Hub:
     def _rest(self, fd: int, watched: tuple[Callback, int]) -> None:
         """Watch ``fd`` again in a moment."""
 
-        def change(events: int) -> None:
+        def change(rests: bool) -> None:
             with self._lock:
-                if self._epoll is not None and self._callbacks.get(fd) is watched:
-                    self._epoll.modify(fd, events)
+                now = self._callbacks.get(fd)
+                if self._epoll is not None and now is not None and now[0] is watched[0]:
+                    self._epoll.modify(fd, 0 if rests else now[1])
 
         with contextlib.suppress(OSError, ValueError):
-            change(0)
-            self.after(PAUSE_S, lambda: change(watched[1]))
+            change(True)
+            self.after(PAUSE_S, lambda: change(False))
 
     def _until_due(self) -> float | None:
         with self._lock:
