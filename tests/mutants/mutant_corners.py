@@ -418,7 +418,7 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "two that are due at one moment end the thread"), ON_SOCKETS_HUB),
     (m("hub-sleeper-hears-of-nothing-due", HUB, "        self.soon(lambda: None)\n", "",
        "a hub that sleeps lets what is due wait"), ON_SOCKETS_HUB),
-    (m("hub-end-leaves-relays", HUB, "            relay.finish(RELAY_S)", "            pass",
+    (m("hub-end-leaves-relays", HUB, "            relay.wait(max(end_s - time.monotonic(), 0.0))", "            pass",
        "a program's last words by a relay are lost"), ON_SOCKETS_HUB),
     (m("hub-child-has-what-is-due", HUB, "        self._due = []\n        self._thread = None\n        self.streams = W", "        self._thread = None\n        self.streams = W",
        "a forked child calls what was due in its parent"), ON_SOCKETS_HUB),

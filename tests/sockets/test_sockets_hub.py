@@ -277,9 +277,16 @@ def test_an_error_of_one_callback_is_not_the_others(made: Turning) -> None:
 
 
 def test_the_end_of_a_program_waits_for_what_was_sent(made: Turning) -> None:
-    """All streams say FIN before any is waited for, and they are waited for in the same time."""
+    """All relays, and then all streams, say so before any is waited for, and are waited for in the same time.
+    """
     noted: list[Any] = []
-    relay = SimpleNamespace(finish=lambda limit: noted.append(("relay", limit)))
+
+    def relay(name: str) -> Any:
+        def wait(limit: float) -> None:
+            noted.append((name, limit))
+            made.now += 1.5
+
+        return SimpleNamespace(wait=wait, say_end=lambda: noted.append(name))
 
     def stream(name: str, linger_s: float) -> Any:
         def close(limit: float) -> None:
@@ -289,9 +296,12 @@ def test_the_end_of_a_program_waits_for_what_was_sent(made: Turning) -> None:
         settings = SimpleNamespace(linger_s=linger_s)
         return SimpleNamespace(settings=settings, close=close, say_end=lambda: noted.append(name))
 
-    made.relays, made.streams = [relay], [stream("one", 3), stream("two", 3), stream("three", 3)]  # type: ignore[assignment]
+    made.relays = [relay("up"), relay("down"), relay("on")]  # type: ignore[assignment]
+    made.streams = [stream("one", 3), stream("two", 3), stream("three", 3)]  # type: ignore[assignment]
     made.end()
-    assert noted == [("relay", hub.RELAY_S), "one", "two", "three", ("one", 3), ("two", 1), ("three", 0)]
+    assert hub.RELAY_S == 2
+    assert noted[:6] == ["up", "down", "on", ("up", 2), ("down", 0.5), ("on", 0)]
+    assert noted[6:] == ["one", "two", "three", ("one", 3), ("two", 1), ("three", 0)]
 
 
 def test_a_forked_child_has_nothing_of_its_parent_s(made: Turning, ready: int) -> None:

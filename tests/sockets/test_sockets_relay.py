@@ -187,12 +187,13 @@ def test_a_relay_without_threads_changes_nothing(
 def test_a_program_that_ends_waits_for_what_it_has_written(bench: Bench) -> None:
     made = bench.begin()
     os.write(bench.number, b"last words")
-    made.finish(limit_s(5))
+    made.say_end()
+    made.wait(limit_s(5))
     assert bench.stream.sent == b"last words"
     assert not made._upward.is_alive()
     waited: list[float] = []
     made._upward = SimpleNamespace(join=waited.append)  # type: ignore[assignment]
-    made.finish(3.0)
+    made.wait(3.0)
     assert waited == [3.0]
 
 

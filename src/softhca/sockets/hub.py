@@ -214,8 +214,11 @@ class Hub:
 
     def end(self) -> None:
         """The program ends: what was sent and not closed arrives first, as by a kernel."""
-        for relay in list(self.relays):
-            relay.finish(RELAY_S)
+        relays, end_s = list(self.relays), time.monotonic() + RELAY_S
+        for relay in relays:  # first, as below
+            relay.say_end()
+        for relay in relays:
+            relay.wait(max(end_s - time.monotonic(), 0.0))
         streams, now_s = list(self.streams), time.monotonic()
         for stream in streams:  # first, so that all of them wait in the same time
             stream.say_end()
@@ -258,6 +261,7 @@ def _call(callback: Callback) -> int:
 
 
 RELAY_S = 2.0
+"""How long the end of a program waits for what was written into descriptors of relays, for all together."""
 
 HUB = Hub("softhca-sockets")
 

@@ -120,8 +120,11 @@ class Relay:
         """In a forked child, which has the program's end alone: the parent's threads carry on."""
         self._own.close()
 
-    def finish(self, limit_s: float) -> None:
-        """The program ends: what it has written goes out first."""
+    def say_end(self) -> None:
+        """The program ends: what it has written is all that goes out."""
         with contextlib.suppress(OSError):
             self._own.shutdown(socket.SHUT_RD)
+
+    def wait(self, limit_s: float) -> None:
+        """Behind `say_end`: until the stream has taken that."""
         self._upward.join(limit_s)
