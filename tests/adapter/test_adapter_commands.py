@@ -827,6 +827,18 @@ def test_a_host_whose_memory_cannot_be_reached_has_no_regions_on_demand(may):
     side.memory.close()
 
 
+def test_the_buffers_of_a_host_go_with_it():
+    adapter, side = Network().add(1).adapter, Side(pid=1)
+    host = adapter.hosts[adapter.attach_host(side)]
+    fields = {"slot": 500, "pages": 1, "memory": control.MEMORY_FOREIGN, "address": 4096}
+    assert execute(adapter, host, control.ATTACH_ARENA, fields, 0)[0] == 0
+    assert list(host.arenas) == [500]
+    adapter.detach_host(host.number)
+    assert host.arenas == {}
+    side.shared.close()
+    side.memory.close()
+
+
 def test_a_region_holds_the_buffers_that_it_lies_in_and_no_others():
     adapter = Network().add(1).adapter
     side = Side(pid=1)

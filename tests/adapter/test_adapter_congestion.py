@@ -92,6 +92,17 @@ def test_the_consumers_class_stays_but_for_its_two_bits() -> None:
     network.close()
 
 
+def test_a_packet_of_any_class_is_marked_by_its_two_bits_alone() -> None:
+    network, left, qp, right, _ = pair(
+        2, None, 1 << 12, {"congestion": STEADY}, there={"traffic_class": 0xA8}, back={"traffic_class": 0}
+    )
+    mark(network)
+    write(left, qp, right, 64)
+    left.poll(1)
+    assert counters(right)["packets_marked"] == 1
+    network.close()
+
+
 def test_without_congestion_control_nothing_changes() -> None:
     network, left, qp, right, _ = connected(congestion=None)
     mark(network)

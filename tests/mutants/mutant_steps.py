@@ -8,6 +8,9 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 EDGES = "transport/test_transport_edges.py"
+ADAPTER = "adapter/test_adapter_edges.py"
+COMMANDS = "adapter/test_adapter_commands.py"
+CONGESTION = "adapter/test_adapter_congestion.py"
 
 STEPS: tuple[tuple[Mutant, str], ...] = (
     (m("step-bytes-of-a-shared-burst", "transport/replies.py", "length = burst.length - length", "length = burst.length + length",
@@ -54,4 +57,22 @@ STEPS: tuple[tuple[Mutant, str], ...] = (
        "nobody is told that a receive ring is broken"), EDGES),
     (m("step-broken-by-another-name", "transport/receiving.py", "                self.acquired = True\n                return _OPERATION_ERROR\n", "                self.acquired = True\n                return _PROTECTION_ERROR\n",
        "a receive ring that is broken is told as a wrong key"), EDGES),
+    (m("step-turns-uncharged", "adapter/engine.py", "            scheduler.charge(burst.length)\n", "",
+       "a higher service level never gives a lower one a turn"), ADAPTER),
+    (m("step-domain-among-contexts", "adapter/ee_commands.py", "adapter.resources.reserve(Kind.RDD)", "adapter.resources.reserve(Kind.EEC)",
+       "domains of reliable datagrams are counted as EE contexts"), ADAPTER),
+    (m("step-table-among-queues", "adapter/work_queue_commands.py", "adapter.resources.reserve(Kind.RWQ_IND_TABLE)", "adapter.resources.reserve(Kind.WQ)",
+       "tables of work queues are counted as work queues"), ADAPTER),
+    (m("step-file-of-any-domain", "adapter/xrc_domains.py", "if flags & XRCD_FILE else None", "if flags else None",
+       "an XRC domain without a file is shared with others that have none"), ADAPTER),
+    (m("step-doorbell-of-a-shared-queue", "adapter/commands.py", '"doorbell": NO_DOORBELL, "max_wr"', '"doorbell": 0, "max_wr"',
+       "a shared receive queue is told the first doorbell"), ADAPTER),
+    (m("step-context-waits-for-ever", "adapter/ee_commands.py", "    adapter.memory_waiters.remove(ee.flow)\n", "",
+       "an EE context that is destroyed waits for memory still"), ADAPTER),
+    (m("step-contexts-outlive-their-host", "adapter/commands.py", "    if resource.kind is Kind.EEC:\n        ee_commands.destroy(adapter, resource)\n        return\n", "",
+       "the EE contexts of a host that is gone go on"), ADAPTER),
+    (m("step-buffers-outlive-their-host", "adapter/commands.py", "    if resource.kind is Kind.ARENA:\n        _release_arena(host, resource)\n    elif", "    if",
+       "the buffers of a host that is gone stay in its map"), COMMANDS),
+    (m("step-marked-in-its-class-alone", "adapter/receive_path.py", "arrival.traffic_class & _MARKED == _MARKED", "arrival.traffic_class == _MARKED",
+       "a packet that has a traffic class is never marked"), CONGESTION),
 )
