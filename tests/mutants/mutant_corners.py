@@ -662,7 +662,7 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "the order to stop goes to the asker's queue pair"), ON_UMAD_SESSIONS),
     (m("umad-stops-what-fits", UMAD_SESSIONS, "length > c.MAD_BYTES:", "length >= c.MAD_BYTES:",
        "an answer that has come whole is stopped"), ON_UMAD_SESSIONS),
-    (m("umad-without-room-counts-as-told", UMAD_SESSIONS, "if len(session.outgoing) < MOST_WAITING:", "if True:",
+    (m("umad-without-room-counts-as-told", UMAD_SESSIONS, "            if self._put(session, _packet(datagram, TIMED_OUT)):\n                self.counters[\"timed_out\"] += 1", "            self._put(session, _packet(datagram, TIMED_OUT))\n            self.counters[\"timed_out\"] += 1",
        "a request that does not come back for want of room counts as told"), ON_UMAD_SESSIONS),
     (m("umad-connection-refused", UMAD_SESSIONS, "TIMED_OUT = 110", "TIMED_OUT = 111",
        "a program is told of another error than a time-out"), ON_UMAD_SESSIONS),

@@ -206,9 +206,8 @@ class UmadSessions:
     def _time_out(self, session: Session, requests: list[Datagram]) -> None:
         """Nobody will answer these."""
         for datagram in requests:
-            if len(session.outgoing) < MOST_WAITING:
+            if self._put(session, _packet(datagram, TIMED_OUT)):
                 self.counters["timed_out"] += 1
-                self._put(session, _packet(datagram, TIMED_OUT))
 
     def _cut_short(self, session: Session, datagram: Datagram) -> None:
         """The library has no RMPP: of a long answer its program gets the first segment, and the sender is
