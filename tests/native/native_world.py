@@ -234,7 +234,10 @@ class World:
         }
         with subprocess.Popen([*command, "-p", str(port)], **told) as passive:
             try:
-                await_listener(port, passive)
+                if "-R" in command:
+                    await_rdma_listener(self, passive)
+                else:
+                    await_listener(port, passive)
                 active = self.run(*command, "-p", str(port), "127.0.0.1", **variables)
                 said, _ = passive.communicate(timeout=LIMIT_S)
             except BaseException:
@@ -245,9 +248,10 @@ class World:
         return said, active.stdout
 
 
-def await_listener(port: int, process: subprocess.Popen[str]) -> None:
-    """Return when somebody listens on TCP ``port``; fails where ``process`` ends before."""
-    wanted = f":{port:04X} "
+def await_listener(port: int, process: subprocess.Popen[str], within_s: float = LIMIT_S) -> None:
+    """Return when somebody listens on TCP ``port``; fails where ``process`` ends before, or it takes longer.
+    """
+    wanted, end_s = f":{port:04X} ", time.monotonic() + within_s
     while process.poll() is None:
         for table in (f"/proc/{process.pid}/net/tcp", f"/proc/{process.pid}/net/tcp6"):
             try:
@@ -256,6 +260,8 @@ def await_listener(port: int, process: subprocess.Popen[str]) -> None:
                 lines = []
             if any(wanted in line and line.split()[3] == "0A" for line in lines):
                 return
+        if time.monotonic() > end_s:
+            raise AssertionError(f"nobody listens on TCP port {port}")
         os.sched_yield()
     raise AssertionError(process.stdout.read() if process.stdout else "it has ended")
 
@@ -263,7 +269,10 @@ def await_listener(port: int, process: subprocess.Popen[str]) -> None:
 def await_rdma_listener(world: World, process: subprocess.Popen[str]) -> None:
     """Return when the adapter of ``world`` has what `process` listens with by the RDMA CM, or has ended.  A
     client of many connections that comes before has some of them refused; its server waits for these."""
+    end_s = time.monotonic() + LIMIT_S
     while not world.prefix and process.poll() is None and not resources(world.socket).get("CM"):
+        if time.monotonic() > end_s:
+            raise AssertionError("nobody listens by the RDMA CM")
         os.sched_yield()
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from native_world import LIMIT_S, await_listener, needs
@@ -178,6 +179,11 @@ class EndsMeanwhile:
 
     def poll(self):
         return next(self.answers)
+
+
+def test_a_listener_that_does_not_come_is_awaited_for_a_time(unused_port):
+    with pytest.raises(AssertionError, match=f"nobody listens on TCP port {unused_port}"):
+        await_listener(unused_port, SimpleNamespace(pid=os.getpid(), poll=lambda: None), within_s=0)
 
 
 def test_a_listener_that_ends_while_it_is_awaited_is_seen_to_have_ended():
