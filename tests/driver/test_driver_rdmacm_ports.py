@@ -86,15 +86,6 @@ def test_a_path_s_mtu_is_no_more_than_the_own_port_s(asked, own, taken):
     assert queue_pairs.attributes(owner, RTR)["path_mtu"] == taken
 
 
-@pytest.mark.parametrize("connected", [True, False])
-def test_a_queue_pair_for_datagrams_goes_on_without_a_peer(connected):
-    modified = []
-    queue_pairs.to_error(
-        SimpleNamespace(queue_pair=SimpleNamespace(modify=modified.append), connected=connected)
-    )
-    assert bool(modified) is connected
-
-
 def test_a_time_out_of_acknowledgements_has_5_bits():
     owner = Identifier(SimpleNamespace(withdraw=lambda identifier: []))
     owner.set_option(OPTION_ACK_TIMEOUT, 31)

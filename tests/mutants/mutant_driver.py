@@ -89,7 +89,7 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "an adapter in this process finds no descriptor"), "driver/test_driver_duplicates.py"),
     (m("verbs-state-told-unasked", "verbs/queue_pair.py", "if attr_mask & _STATE:\n            self._state", "if attr_mask:\n            self._state",
        "a query of something else changes the state that a program knows"), "verbs/test_verbs_qp.py"),
-    (m("driver-looks-twice-for-the-queue-pair", "driver/rdmacm/queue_pairs.py", "    if queue_pair is not None and owner.connected:\n        with contextlib.suppress(DriverError):  # it may be destroyed\n            queue_pair.modify", "    if queue_pair is not None and owner.connected:\n        with contextlib.suppress(DriverError):  # it may be destroyed\n            owner.queue_pair.modify",
+    (m("driver-looks-twice-for-the-queue-pair", "driver/rdmacm/queue_pairs.py", "    if queue_pair is not None:\n        with contextlib.suppress(DriverError):  # it may be destroyed\n            queue_pair.modify", "    if queue_pair is not None:\n        with contextlib.suppress(DriverError):  # it may be destroyed\n            owner.queue_pair.modify",
        "an identifier that another thread closes meanwhile has none"), "verbs/test_verbs_cmid_closed_meanwhile.py"),
     (m("driver-members-while-they-come", "machine/weak_members.py", "        references = self._members.valuerefs()  # a list, made without letting another thread go on\n        return iter([member for each in references if (member := each()) is not None])\n", "        return iter(self._members.values())\n",
        "who looks through what is open meets a change by another thread"), "machine/test_machine_weak_members.py"),

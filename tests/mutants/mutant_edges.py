@@ -119,7 +119,7 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "eight retries are none"), IDENTIFIERS),
     (m("edge-rcn-sidr-status", "driver/rdmacm/connecting.py", "message = states.REFUSAL if event.status else states.RESPONSE", "message = states.RESPONSE",
        "an identifier whose service was refused waits for ever"), IDENTIFIERS),
-    (m("edge-rcn-to-error", "driver/rdmacm/connecting.py", "            elif after in states.ENDED:\n                queue_pairs.to_error(owner)", "            elif after == states.CLOSED:\n                queue_pairs.to_error(owner)",
+    (m("edge-rcn-to-error", "driver/rdmacm/connecting.py", "            elif after in states.ENDED and owner.connected:\n                queue_pairs.to_error(owner)", "            elif after == states.CLOSED:\n                queue_pairs.to_error(owner)",
        "a connection that its peer has forgotten flushes nothing"), IDENTIFIERS),
     (m("edge-rcn-mtu", "driver/rdmacm/connecting.py", "path_mtu=min(place.mtu, owner.route.mtu),", "path_mtu=place.mtu,",
        "a request names an MTU beyond the route's"), IDENTIFIERS),

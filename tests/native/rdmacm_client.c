@@ -680,6 +680,7 @@ static void case_datagrams(void)
     CHECK(event.param.ud.qp_num == qp_num(1) && event.param.ud.qkey == 0x01234567);
     CHECK(event.param.ud.ah_attr.is_global && !strcmp((char *)event.param.ud.private_data, "me"));
     CHECK(attributes_of(fd, active, 1).qkey == 0x01234567);
+    CHECK(!disconnect(fd, active)); /* which changes nothing */
     CHECK(!COMMAND(fd, UCMA_JOIN_IP_MCAST, join, 4));
     REFUSED(EADDRINUSE, COMMAND(fd, UCMA_JOIN_IP_MCAST, join, 4));
     event = expect(fd, UCMA_MULTICAST_JOIN, 9);

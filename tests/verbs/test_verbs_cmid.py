@@ -245,8 +245,10 @@ def test_datagram_services(here, closing):
     active.post_recv(ours)
     passive.post_ud_send(theirs, back, rqpn=active.qpn, length=8)
     assert active.get_recv_comp().byte_len == 8 + GRH
-    with pytest.raises(PyverbsRDMAError, match="datagram"):
-        active.disconnect()
+    passive.post_recv(theirs)
+    for each in (active, passive, active):
+        each.disconnect()  # as with a kernel nobody is told; the queue pair goes to ERR, as librdmacm's does
+    assert passive.get_recv_comp().status == e.IBV_WC_WR_FLUSH_ERR
 
 
 def test_a_datagram_service_may_refuse(here, closing):
@@ -259,6 +261,7 @@ def test_a_datagram_service_may_refuse(here, closing):
     closing(CMID(creator=asked, listen_id=listener)).reject(b"no")
     refused = expect(active_channel, ce.RDMA_CM_EVENT_UNREACHABLE)
     assert (refused.status, refused.private_data[:3]) == (2, b"no\0")
+    assert active.query_qp(e.IBV_QP_STATE)[0].qp_state == e.IBV_QPS_RTS  # it may ask others
 
 
 # groups

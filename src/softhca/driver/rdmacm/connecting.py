@@ -152,16 +152,16 @@ class Connection:
 
     def disconnect(self) -> None:
         """End the connection: the queue pair goes to ERR; `events.DISCONNECTED` follows, where the peer has
-        not disconnected before.
+        not disconnected before.  Of a datagram identifier nobody is told, as with the kernel.
         """
         owner = self._owner
         with owner.lock:
             after = states.after(owner.state, states.DISCONNECT)
-            if not owner.connected:
-                raise DriverError(errno.EINVAL, "a datagram identifier is not disconnected")
             if self._port is None:
                 raise DriverError(errno.EINVAL, "the identifier is closed")
             queue_pairs.to_error(owner)
+            if not owner.connected:
+                return
             if self._said_goodbye or (after == states.CLOSING and owner.state != states.CLOSING):
                 self._said_goodbye = False
                 self._port.channel.disconnect(self._number)
@@ -250,7 +250,7 @@ class Connection:
                 self._said_goodbye = not closing  # else it has been answered
             elif event.kind == CM_TIMEWAIT_OVER:
                 self._said_goodbye = False
-            elif after in states.ENDED:
+            elif after in states.ENDED and owner.connected:
                 queue_pairs.to_error(owner)
             if event.kind == CM_REJECTED:
                 status = event.status

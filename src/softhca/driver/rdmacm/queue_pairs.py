@@ -102,6 +102,6 @@ def to_ready(owner: Identifier, queue_pair: QpHandle) -> None:
 def to_error(owner: Identifier) -> None:
     """The queue pair to ERR, if there is one: what is posted completes flushed."""
     queue_pair = owner.queue_pair
-    if queue_pair is not None and owner.connected:
+    if queue_pair is not None:
         with contextlib.suppress(DriverError):  # it may be destroyed
             queue_pair.modify({"qp_state": ERR})

@@ -259,8 +259,10 @@ int cm_disconnect(struct identifier *id)
     struct softhca_cm_disconnect fields = {.id = id->number};
     uint8_t after, before = id->state;
     int error = state_after(id, CM_DISCONNECT, &after);
-    if (error || !connects(id) || !id->port)
+    if (error || !id->port)
         return EINVAL;
+    if (!connects(id)) /* nobody is told, and its address stays resolved, as with the kernel */
+        return 0;
     fields.cm = id->port->cm;
     if (id->goodbye || (after == CM_CLOSING && before != CM_CLOSING))
         TELL(host_of(id->port), error, cm_disconnect, &fields);
