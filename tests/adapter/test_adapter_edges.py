@@ -10,8 +10,12 @@ from softhca.adapter.commands import execute
 from softhca.adapter.resources import Kind
 from softhca.queues import control_fields as control
 from softhca.queues.control_fields import XRCD_CREATE, XRCD_EXCLUSIVE
-from softhca.testing.ends import RC, WRITE, End, pair, post
+from softhca.queues.layout import WC_REM_OP_ERR, WC_SUCCESS
+from softhca.testing.ends import RC, READ, SEND, WRITE, End, pair, post
 from softhca.testing.network import Network
+from softhca.testing.reliable_datagrams import send
+from softhca.transport.states import ERR, RTS
+from softhca.wire import opcodes
 from softhca.wire.burst import Burst
 
 
@@ -102,3 +106,35 @@ def test_the_end_to_end_contexts_of_a_host_go_with_it():
     adapter.detach_host(1)
     assert adapter.ee_contexts == {}
     assert all(context.flow.closed for context in contexts)
+
+
+def test_a_wrong_receive_of_a_reliable_datagram_ends_its_queue_pair_and_not_the_context(trio):
+    three = trio()
+    right = three.rights[0]
+    three.peers[0].post_recv(1, [(right.va, 64, 12345)])
+    send(three.qp, SEND, [three.left.sge(0, 10)], three.ees[0], three.peers[0], wr_id=7)
+    assert three.done(1) == [(7, WC_REM_OP_ERR)]
+    assert right.node.adapter.queue_pairs[three.peers[0].number].state == ERR
+    assert three.theirs[0].query()["qp_state"] == RTS
+
+
+def test_a_read_of_a_message_that_is_over_is_not_answered_again(trio):
+    three = trio()
+    right = three.rights[0]
+    for number in range(2):
+        send(three.qp, READ, [three.left.sge(0, 64)], three.ees[0], three.peers[0], wr_id=number,
+             va=right.va, rkey=right.key.rkey)  # fmt: skip
+        assert three.done(1) == [(number, WC_SUCCESS)]
+    reads = [
+        sent for sent in three.packets
+        if sent.packet.transport.bth.opcode == opcodes.RD_RDMA_READ_REQUEST
+    ]  # fmt: skip
+    assert len(reads) == 2
+    context = next(iter(right.node.adapter.ee_contexts.values()))
+    sent = context.counters.packets_sent
+    three.inject(reads[0])
+    three.network.run()
+    assert (context.counters.drops_resources, context.counters.packets_sent) == (1, sent)
+    three.inject(reads[1])
+    three.network.run()
+    assert (context.counters.drops_resources, context.counters.packets_sent) == (1, sent + 1)

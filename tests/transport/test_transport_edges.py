@@ -4,9 +4,11 @@ import pytest
 
 from softhca.queues import cqe, wqe
 from softhca.queues.layout import ATOMIC_FETCH_AND_ADD
+from softhca.transport.migration import ARMED, MIGRATED, MOVE, READY, REARMED, AlternatePath
 from softhca.transport.retry import RetryState, interval_ns
-from softhca.transport.states import ERR, RC, RESET, UC, UD
+from softhca.transport.states import ERR, INIT, RC, RESET, RTR, UC, UD
 from softhca.wire import opcodes as op
+from softhca.wire.route import NATIVE, ROCE_V4, Route
 
 
 def read_requests(p):
@@ -230,3 +232,66 @@ def test_a_receive_ring_that_is_broken_is_an_operation_error_once(pair):
         p.transmit(p.b)
     assert [c.status for c in p.right.received()] == [cqe.WC_LOC_QP_OP_ERR]
     assert [row["syndrome"] for row in p.decoded("ba")] == [0x63]
+
+
+# paths
+
+ELSEWHERE = bytes(10) + b"\xff\xff" + bytes([10, 9, 9, 9])
+
+
+def armed(p, qp, route, **vector):
+    """A connection that would migrate to ``route`` from port 2."""
+    alternate = AlternatePath(vector, route, 2, 0x8005, 3, 17)
+    given = {"alt_ah_attr": vector, "path_mig_state": REARMED}
+    assert qp.modify(given, p.now, alternate=alternate) == 0
+    assert not qp.migrate(READY, p.now)
+    assert qp.migration == ARMED
+
+
+def test_a_path_that_is_taken_brings_all_that_it_has_and_leaves_nothing_of_the_other(pair):
+    p = pair()
+    qp = p.left.qp
+    route = p.route(p.a.gid, ELSEWHERE)
+    armed(p, qp, route, sl=5)
+    qp.source, qp.source_port = object(), 0xC123
+    assert qp.migrate(MOVE, p.now)
+    told = qp.query()
+    assert (told["port_num"], told["pkey_index"], told["timeout"]) == (2, 3, 17)
+    assert told["ah_attr"] == {"sl": 5}
+    assert not any(name.startswith("alt_") for name in told)
+    assert (qp.pkey, qp.source, qp.source_port) == (0x8005, None, 0)
+    assert (qp.flow.port_number, qp.flow.service_level, qp.flow.route) == (2, 5, route)
+    assert qp.send_engine().retry.interval_ns == interval_ns(17)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "follows"), [("a", "b", True), ("a", None, False), (None, "b", False)], ids=str
+)
+def test_a_peer_is_followed_that_comes_along_the_whole_alternate_path(pair, source, destination, follows):
+    p = pair()
+    gids = {"a": p.a.gid, "b": p.b.gid, None: ELSEWHERE}
+    armed(p, p.right.qp, Route(ROCE_V4, gids[destination], gids[source]))
+    p.forge(op.RC_SEND_ONLY, 0)
+    assert (p.right.qp.migration == MIGRATED) is follows
+
+
+@pytest.mark.parametrize(("slid", "follows"), [(7, True), (8, False)])
+def test_a_peer_is_followed_from_the_lid_of_the_alternate_path(pair, slid, follows):
+    p = pair()
+    armed(p, p.right.qp, Route(NATIVE, p.b.gid, p.a.gid, dlid=7))
+    p.arrival.slid = slid
+    p.forge(op.RC_SEND_ONLY, 0)
+    assert (p.right.qp.migration == MIGRATED) is follows
+
+
+def test_a_connection_has_the_service_level_of_its_vector_until_it_is_reset(pair):
+    p = pair(connect=False)
+    end, peer = p.left, p.right
+    for state in (INIT, RTR):
+        given = p.attributes(state, end, peer, 0, 0)
+        if state == RTR:
+            given["ah_attr"] = {"sl": 6}
+        assert end.qp.modify(given, p.now, route=p.route(p.a.gid, p.b.gid)) == 0
+    assert end.qp.flow.service_level == 6
+    assert end.qp.modify({"qp_state": RESET}, p.now) == 0
+    assert end.qp.flow.service_level == 0
