@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from softhca.driver.connections import CM_DISCONNECTED, CM_SIDR_REPLY, CmEvent, CmPath, CmQueuePair
+from softhca.driver.connections import (
+    CM_DISCONNECTED,
+    CM_SIDR_REPLY,
+    CM_UNREACHABLE,
+    CmEvent,
+    CmPath,
+    CmQueuePair,
+)
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import connecting, events, groups, listening, queue_pairs, states
 from softhca.driver.rdmacm.addresses import SocketAddress
@@ -185,6 +192,15 @@ def test_a_connection_that_its_peer_has_forgotten_flushes_what_is_posted() -> No
     assert found is not None
     assert (found.kind, owner.state) == (events.DISCONNECTED, states.DISCONNECTED)
     assert changed == [{"qp_state": queue_pairs.ERR}]
+
+
+def test_a_datagram_service_that_nobody_answers_for_flushes_nothing() -> None:
+    changed: list[dict[str, Any]] = []
+    pair = SimpleNamespace(modify=changed.append)
+    owner = owner_of(state=states.CONNECTING, connected=False, space=UDP, queue_pair=pair)
+    found = Connection(owner)._take(event_of(CM_UNREACHABLE))
+    assert found is not None
+    assert (found.kind, owner.state, changed) == (events.UNREACHABLE, states.CLOSED, [])
 
 
 def test_an_answer_that_the_adapter_refuses_leaves_the_request_open() -> None:

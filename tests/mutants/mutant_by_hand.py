@@ -261,7 +261,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
     (m("hand-rq-rts-retry-end", QUEUE_PAIRS, "end = connection.own if connection.active and connection.own is not None else connection.peer", "end = connection.own if connection.own is not None else connection.peer",
        "who was asked tries again as often as it would have asked for itself"), BY_DRIVER_RDMACM_PORTS),
     (m("hand-rq-error-datagram", CONNECTING, "elif after in states.ENDED and owner.connected:", "elif after in states.ENDED:",
-       "the queue pair of a datagram identifier is flushed when its peer goes"), "verbs/test_verbs_cmid.py"),
+       "the queue pair of a datagram identifier is flushed when its peer goes"), "driver/test_driver_rdmacm_rules.py"),
     (m("hand-rq-ack-timeout", QUEUE_PAIRS, "connection.path.ack_timeout if owner.ack_timeout is None else owner.ack_timeout", "connection.path.ack_timeout",
        "a time-out that the program has set counts for nothing"), BY_DRIVER_RDMACM_PORTS),
     (m("hand-ri-ack-timeout", IDENTIFIER, "elif name == OPTION_ACK_TIMEOUT:\n                if not 0 <= value <= _MOST_ACK_TIMEOUT:", "elif name == OPTION_ACK_TIMEOUT:\n                if not 0 <= value <= _MOST_ACK_TIMEOUT + 1:",

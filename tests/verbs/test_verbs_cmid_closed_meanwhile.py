@@ -74,14 +74,16 @@ def test_an_end_that_comes_then_is_an_end(here, closing, monkeypatch):
     """Its queue pair goes between the look for it and its way to ERR."""
     active, _passive, _ = connected(here, here, closing)
 
+    found = iter([active._id.queue_pair])
+
     class Owner(type(active._id)):
         @property
-        def connected(self):
-            self.queue_pair = None
-            return True
+        def queue_pair(self):
+            return next(found, None)
 
-    monkeypatch.setattr(active._id, "__class__", Owner)
-    queue_pairs.to_error(active._id)
+    with monkeypatch.context() as patch:
+        patch.setattr(active._id, "__class__", Owner)
+        queue_pairs.to_error(active._id)
 
 
 def test_regions_may_come_while_they_are_closed(asked, monkeypatch):
