@@ -13,9 +13,26 @@ RULES = "runtime/test_runtime_loop_rules.py"
 ENTRY = "runtime/process_main.py"
 ENTERED = "runtime/test_runtime_process_main.py"
 
+PROGRESS = "runtime/progress_thread.py"
+NAPS = "runtime/test_runtime_naps.py"
+
 RUNTIME: tuple[tuple[Mutant, str], ...] = (
     (m("loop-yields-are-not-measured", LOOP, "            self.back_off.yielded(now, self.now())\n", "",
        "beside a program that computes each empty poll gives it a whole slice"), "runtime/test_runtime_loop_rules.py"),
+    (m("loop-contended-poller-never-naps", LOOP, "        elif advice == _SLEEP and self.nap is not None and not self.lock.mine():\n            self.nap(now + _MAX_SLEEP_NS)\n", "",
+       "who competes for the processor polls its slices away"), NAPS),
+    (m("loop-naps-at-the-first-empty-poll", "driver/poll_back_off.py", "return _SLEEP if self.empty_polls > self.before_sleep else _AGAIN", "return _SLEEP",
+       "who waits for a reply of microseconds sleeps"), NAPS),
+    (m("nap-with-the-engine-s-lock", LOOP, "self.nap is not None and not self.lock.mine()", "self.nap is not None",
+       "who polls inside the lock sleeps with it"), NAPS),
+    (m("nap-is-no-poll", PROGRESS, "            loop.polls += POLLS_OF_A_POLLER  # who naps polls on: the background thread need not drive\n", "",
+       "the background thread drives beside a thread that naps"), NAPS),
+    (m("nap-of-a-second-thread-polls", PROGRESS, "            self._wait_following(loop, lambda: loop.dead, until_ns)\n            return\n", "            return\n",
+       "a second thread polls the slices away that the first one spares"), NAPS),
+    (m("nap-stays-the-leader", PROGRESS, "        self._leading = False\n        self._leader_lock.release()\n        self._notify_followers()\n", "        self._leading = False\n        self._notify_followers()\n",
+       "after the first nap nobody can wait any more"), NAPS),
+    (m("nap-leaves-followers-asleep", PROGRESS, "        self._leader_lock.release()\n        self._notify_followers()\n        if self._stopping:", "        self._leader_lock.release()\n        if self._stopping:",
+       "who follows a thread that naps sleeps its whole time"), NAPS),
     (m("loop-reply-of-a-client-awaited", LOOP, "return _SINGLE if self.polled and not self.attached else _SOME", "return _SINGLE if self.polled else _SOME",
        "an acknowledgement waits for a reply of a client, whose poll is not seen"), RULES),
     (m("loop-hosts-served-before-the-ended-go", LOOP, "            self.clients.dismiss_ended()\n            if self.serve_hosts(now):\n                worked = True\n", "            if self.serve_hosts(now):\n                worked = True\n            self.clients.dismiss_ended()\n",

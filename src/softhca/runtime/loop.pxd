@@ -30,6 +30,7 @@ cdef class EngineLoop:
     cdef public PollBackOff back_off
     cdef public RefusalReport refusals
     cdef public object yield_processor
+    cdef public object nap
     cdef public Arrival arrival
     cdef readonly Arrival ring_arrival
     cdef bint polled
@@ -62,6 +63,7 @@ cdef class EngineLoop:
     cpdef object send_rest(self)
     cpdef bint overdue(self, unsigned long long now) noexcept
     cpdef bint poll(self) except -1
+    cdef object _give_way(self, unsigned long long now)
     cpdef object kick(self)
     cdef unsigned long long now(self) except? 0
     cpdef object fail(self, object error)

@@ -7,9 +7,10 @@ Where the adapter is embedded in the application's process, any thread may give 
 application thread that polls (inline, :meth:`EngineLoop.poll`), one that rings a doorbell or runs a command
 (:meth:`EngineLoop.kick`, which gives a whole round only when the last one is long ago), one that blocks for
 an event, or the background thread.  A poll that finds the lock taken returns at once: another thread does the
-work.  No thread waits inside a round, and the system calls of a burst keep the interpreter lock, so a round
-is short.  Where the adapter has a process of its own, its single thread gives turns
-(:meth:`EngineLoop.turn`): it polls the doorbells, and does not see when its hosts poll (``sees_polls``).
+work.  One that finds nothing may give the processor to others (`EngineLoop.nap`).  No thread waits inside a
+round, and the system calls of a burst keep the interpreter lock, so a round is short.  Where the adapter has
+a process of its own, its single thread gives turns (:meth:`EngineLoop.turn`): it polls the doorbells, and
+does not see when its hosts poll (``sees_polls``).
 
 Transmission may be delayed: an ACK until the reply (`delayed_acknowledgement`), a doorbell until the next
 ones (`doorbell_batching`).  Both waits end at the consumer's next poll, at a command, and after a time limit.
@@ -31,14 +32,14 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.driver.poll_back_off import YIELD, PollBackOff
+from softhca.driver.poll_back_off import MAX_SLEEP_NS, NEVER, SLEEP, YIELD, PollBackOff
 from softhca.machine.processor import yield_processor
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
 from softhca.runtime.refusals import RefusalReport
 from softhca.runtime.same_host_ring import PacketReceiver
-from softhca.runtime.sleeper import NEVER, Sleeper
+from softhca.runtime.sleeper import Sleeper
 from softhca.runtime.transmitter import BURSTS, Transmitter
 from softhca.runtime.turn_lock import TurnLock
 from softhca.wire.burst import Arrival
@@ -78,7 +79,13 @@ POLLS_AT_ONCE = 12
 """After so many empty polls in a row the polling thread yields the processor after each one, and after any
 where the peer runs on this one (`PollBackOff.shares`, or there is no other).  Where there are several, it
 does not for a while after a yield that took long: who competes for this one is no peer and keeps it for
-milliseconds, and the peer runs on another one meanwhile."""
+milliseconds, and the peer runs on another one meanwhile.  Then it naps instead."""
+
+POLLS_BEFORE_NAP = 4
+"""After so many empty polls in a row, where others compete for the processor, the polling thread naps: it
+sleeps until something arrives, `MAX_SLEEP_NS` at the most.  A thread that has slept gets the processor at
+once when it is woken; one that polls all the time uses up its slice in vain, and is without the processor for
+the next one, just when its peer has an answer."""
 
 SINGLE_REQUEST_BYTES = cython.declare(cython.uint, 1024)
 """A single request up to this length, possibly followed by an acknowledgement, is answered before the link is
@@ -95,6 +102,8 @@ DRAINED_BURSTS = cython.declare(cython.int, 1024)
 
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _YIELD = cython.declare(cython.int, YIELD)
+_SLEEP = cython.declare(cython.int, SLEEP)
+_MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
 _NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
 # What `EngineLoop.receive` has found.
@@ -109,7 +118,8 @@ class EngineLoop:
 
     ``clock`` gives nanoseconds.  ``poll`` and ``kick`` take the lock; all else is called under it.
     ``sees_polls``: the hosts that the adapter serves poll by ``poll``.  ``ports`` are the ways of bursts, one
-    a port.
+    a port.  ``nap`` sleeps until something arrives or a given time, whichever comes first; None: there is
+    nobody who could.
     ``clients``: hosts of other processes that this one serves beside its own, ``attached`` where there are
     any; see `softhca.runtime.clients`.
     """
@@ -131,7 +141,12 @@ class EngineLoop:
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
         alone = len(os.sched_getaffinity(0)) == 1  # whom it waits for can run here alone
-        self.back_off = PollBackOff(0, NEVER, NEVER) if alone else PollBackOff(POLLS_AT_ONCE)
+        self.back_off = (
+            PollBackOff(0, NEVER, NEVER)
+            if alone
+            else PollBackOff(POLLS_AT_ONCE, before_sleep=POLLS_BEFORE_NAP)
+        )
+        self.nap: Callable[[int], object] | None = None
         self.refusals = RefusalReport()
         self.yield_processor = yield_processor
         self.arrival = Arrival()
@@ -381,10 +396,18 @@ class EngineLoop:
             self.lock.release()
         if worked:
             self.back_off.worked(now)
-        elif self.back_off.missed(now) == _YIELD:
+        else:
+            self._give_way(now)
+        return worked
+
+    def _give_way(self, now: int) -> None:
+        """A poll at ``now`` was empty: others may have the processor."""
+        advice: cython.int = self.back_off.missed(now)
+        if advice == _YIELD:
             self.yield_processor()
             self.back_off.yielded(now, self.now())
-        return worked
+        elif advice == _SLEEP and self.nap is not None and not self.lock.mine():
+            self.nap(now + _MAX_SLEEP_NS)
 
     def kick(self) -> None:
         """The host rang doorbells or wrote commands: serve them and transmit at once; then give a round, if

@@ -103,6 +103,7 @@ class Progress:
         none.
         """
         self.loop = loop
+        loop.nap = self.nap
         thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread_ended.acquire()
         try:
@@ -290,11 +291,29 @@ class Progress:
             self._block(loop, until_ns, leading=True)
             return False
         finally:
-            self._leading = False
-            self._leader_lock.release()
-            self._notify_followers()
-            if self._stopping:
-                self._end()
+            self._stop_leading()
+
+    def _stop_leading(self) -> None:
+        self._leading = False
+        self._leader_lock.release()
+        self._notify_followers()
+        if self._stopping:
+            self._end()
+
+    def nap(self, until_ns: int) -> None:
+        """For a thread that polls, and competes for its processor: sleep until something arrives, a deadline,
+        or ``until_ns``.  Where another thread does so already, or waits, follow that one."""
+        loop = self.loop
+        assert loop is not None
+        if not self._leader_lock.acquire(blocking=False):
+            self._wait_following(loop, lambda: loop.dead, until_ns)
+            return
+        self._leading = True
+        try:
+            loop.polls += POLLS_OF_A_POLLER  # who naps polls on: the background thread need not drive
+            self._block(loop, until_ns, leading=True)
+        finally:
+            self._stop_leading()
 
     def _wait_following(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
         """Wait until the leader reports a change, or stops leading."""
