@@ -197,4 +197,12 @@ STEPS: tuple[tuple[Mutant, str], ...] = (
        "a route of 4096 bytes is none"), RDMACM),
     (m("step-route-to-the-last-lid", "driver/rdmacm/routes.py", 'not 0 < found.dlid <= 0xBFFF', 'not 0 < found.dlid < 0xBFFF',
        "a route to the last unicast LID is none"), RDMACM),
+    (m("step-loopback-any-service", "transport/loopback.py", 'if peer is None or peer.service != _RC or peer.dest_qp', 'if peer is None or peer.dest_qp',
+       "a queue pair of another service is written to without packets"), EDGES),
+    (m("step-loopback-migrating-peer", "transport/loopback.py", 'if own.migration or peer.migration or own.instance', 'if own.migration or own.instance',
+       "a peer that is ready to migrate hears of no packets"), EDGES),
+    (m("step-loopback-any-instance", "transport/loopback.py", 'own.migration or peer.migration or own.instance != peer.instance:', 'own.migration or peer.migration:',
+       "a stale connection within an adapter is served"), EDGES),
+    (m("step-loopback-port-that-is-down", "transport/loopback.py", '        return peer.environment.port_usable(peer.port_number)', '        return True',
+       "a peer whose port is down is written to"), EDGES),
 )

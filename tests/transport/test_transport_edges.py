@@ -4,6 +4,7 @@ import pytest
 
 from softhca.queues import cqe, wqe
 from softhca.queues.layout import ATOMIC_FETCH_AND_ADD
+from softhca.transport.loopback import LoopbackExecutor
 from softhca.transport.migration import ARMED, MIGRATED, MOVE, READY, REARMED, AlternatePath
 from softhca.transport.retry import RetryState, interval_ns
 from softhca.transport.states import ERR, INIT, RC, RESET, RTR, UC, UD
@@ -295,3 +296,40 @@ def test_a_connection_has_the_service_level_of_its_vector_until_it_is_reset(pair
     assert end.qp.flow.service_level == 6
     assert end.qp.modify({"qp_state": RESET}, p.now) == 0
     assert end.qp.flow.service_level == 0
+
+
+# queue pairs of one adapter
+
+
+def writes_without_packets(p, peer):
+    """Whether the left queue pair reaches ``peer``, which is one of its own adapter, without packets."""
+    p.a.queue_pairs[p.right.number] = peer
+    p.left.qp.executor = LoopbackExecutor(p.left.qp)
+    p.left.post(wqe.RDMA_WRITE, inline=b"x" * 8, remote=p.left.region(8))
+    p.transmit(p.a)
+    return p.left.qp.executor.operations == 1
+
+
+def test_a_queue_pair_of_the_same_adapter_is_written_to_without_packets(pair):
+    p = pair()
+    assert writes_without_packets(p, p.right.qp)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("name", "value"), [("migration", ARMED), ("instance", 5)])
+def test_packets_alone_tell_of_migration_and_of_stale_connections(pair, side, name, value):
+    p = pair()
+    setattr(getattr(p, side).qp, name, value)
+    assert not writes_without_packets(p, p.right.qp)
+
+
+def test_a_peer_whose_port_carries_nothing_is_not_written_to(pair):
+    p = pair()
+    p.b.port_usable = lambda number: False
+    assert not writes_without_packets(p, p.right.qp)
+
+
+def test_a_peer_is_of_the_same_service(pair):
+    p, other = pair(), pair(service=UC)
+    other.right.qp.dest_qp = p.left.number
+    assert not writes_without_packets(p, other.right.qp)
