@@ -12,6 +12,7 @@ ADAPTER = "adapter/test_adapter_edges.py"
 COMMANDS = "adapter/test_adapter_commands.py"
 MANAGEMENT = "management/test_management_edges.py"
 RDMACM = "driver/test_driver_rdmacm_edges.py"
+WIRE = "wire/test_wire_edges.py"
 CONGESTION = "adapter/test_adapter_congestion.py"
 
 STEPS: tuple[tuple[Mutant, str], ...] = (
@@ -205,4 +206,16 @@ STEPS: tuple[tuple[Mutant, str], ...] = (
        "a stale connection within an adapter is served"), EDGES),
     (m("step-loopback-port-that-is-down", "transport/loopback.py", '        return peer.environment.port_usable(peer.port_number)', '        return True',
        "a peer whose port is down is written to"), EDGES),
+    (m("step-feth-without-selectivity", "wire/packet_view.py", '                self.selectivity = (data[o + 3] >> 4) & 3\n', '',
+       "the selectivity of a FLUSH is that of the one before"), WIRE),
+    (m("step-feth-placement-elsewhere", "wire/packet_view.py", 'self.placement = data[o + 3] & 0xF', 'self.placement = data[o] & 0xF',
+       "the placement of a FLUSH is read from another byte"), WIRE),
+    (m("step-feth-selectivity-of-any-width", "wire/build.py", '(selectivity & 3) << 4 | placement', 'selectivity << 4 | placement',
+       "what does not fit a FETH's field goes beyond it"), WIRE),
+    (m("step-later-fragment-with-ports", "wire/ethernet.py", 'if (data[o + 6] & 0x1F) == 0 and data[o + 7] == 0:', 'if data[o + 7] == 0:',
+       "a fragment far behind the first has ports"), WIRE),
+    (m("step-more-fragments-not-a-flag", "wire/ethernet.py", 'k[20] = (data[o + 6] & 0x40) >> 5 | (data[o + 6] & 0x20) >> 3', 'k[20] = (data[o + 6] & 0x40) >> 5',
+       "a rule for fragments takes whole frames"), WIRE),
+    (m("step-group-of-any-version", "wire/route.py", '(gid.startswith(V4_MAPPED_PREFIX) and gid[12] & 0xF0 == 0xE0)', '(gid[12] & 0xF0 == 0xE0)',
+       "an IPv6 address is a group by its thirteenth byte"), WIRE),
 )
