@@ -27,7 +27,7 @@ RUNTIME: tuple[tuple[Mutant, str], ...] = (
        "who polls inside the lock sleeps with it"), NAPS),
     (m("nap-is-no-poll", PROGRESS, "            loop.polls += POLLS_OF_A_POLLER  # who naps polls on: the background thread need not drive\n", "",
        "the background thread drives beside a thread that naps"), NAPS),
-    (m("nap-of-a-second-thread-polls", PROGRESS, "            self._wait_following(loop, lambda: loop.dead, until_ns)\n            return\n", "            return\n",
+    (m("nap-of-a-second-thread-polls", PROGRESS, "                self._wait_following(loop, lambda: loop.dead, until_ns)\n                return\n", "                return\n",
        "a second thread polls the slices away that the first one spares"), NAPS),
     (m("nap-stays-the-leader", PROGRESS, "        self._leading = False\n        self._leader_lock.release()\n        self._notify_followers()\n", "        self._leading = False\n        self._notify_followers()\n",
        "after the first nap nobody can wait any more"), NAPS),

@@ -100,7 +100,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(loopback_address):
         held, done = threading.Event(), threading.Event()
 
         def hold():
-            with channel._wake_event._lock, channel._changed, channel._leader_lock:
+            with channel._wake_event._lock, channel._changed, channel._leader_lock._lock:
                 held.set()
                 done.wait()
 

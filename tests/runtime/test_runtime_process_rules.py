@@ -11,6 +11,7 @@ import pytest
 
 from softhca.machine.primitives import address_of
 from softhca.runtime import messages, process
+from softhca.runtime.leader_lock import LeaderLock
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.wake_event import WakeEvent
 
@@ -31,7 +32,7 @@ class Channel(ProcessChannel):
         self._wake_event = WakeEvent()
         self._back_off = SimpleNamespace(worked=lambda now: self.noted.append("worked"), missed=lambda now: 0)
         self._alive, self._kicked, self._leaving, self._polls, self._changes = True, False, False, 0, 0
-        self._leader_lock, self._changed = threading.Lock(), threading.Condition()
+        self._leader_lock, self._changed = LeaderLock(), threading.Condition()
 
     def check_alive(self):
         return self._alive
@@ -72,6 +73,30 @@ def lead(channel, known=None):
     assert channel._leader_lock.acquire(blocking=False)
     channel._wait_leading(channel._changes if known is None else known, 0.0)
     assert not channel._leader_lock.locked()
+
+
+@pytest.mark.parametrize("call", ["_wait_leading", "_lead_no_more"])
+def test_who_is_interrupted_between_two_steps_of_leading_leads_no_more(channel, monkeypatch, call):
+    """By a signal handler that raises: else nobody would wait for the adapter any more."""
+
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(channel, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        channel.wait(lambda: False, 0.0)
+    assert not channel._leader_lock.locked()
+    assert not channel._leader_lock.mine()
+    lead(channel)
+
+
+def test_a_handler_of_the_thread_that_leads_does_not_lead(channel):
+    assert channel._leader_lock.acquire(blocking=False)
+    assert not channel.wait(lambda: False, 0.0)
+    assert channel._leader_lock.mine()
+    channel._lead_no_more()
+    lead(channel)
 
 
 def test_who_leads_takes_the_news_away_and_counts_it(channel):

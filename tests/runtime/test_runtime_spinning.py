@@ -137,6 +137,40 @@ def test_who_waits_asks_once_more_only_while_it_is_not_ready(progress, monkeypat
     assert progress._leader_lock.acquire(blocking=False)
 
 
+@pytest.mark.parametrize("call", ["_wait_leading", "_stop_leading"])
+def test_who_is_interrupted_between_two_steps_of_leading_leads_no_more(progress, monkeypatch, call):
+    """By a signal handler that raises: else nobody would wait for the adapter any more."""
+    loop = Loop(work={1})
+    monkeypatch.setattr(progress_thread, "yield_processor", loop.yield_processor)
+    progress.loop = loop
+
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        progress.wait(iter([False, True]).__next__)
+    assert not progress._leader_lock.locked()
+    assert progress._leader_lock.acquire(blocking=False)
+
+
+def test_who_is_interrupted_in_a_nap_leads_no_more(progress, monkeypatch):
+    progress.loop = Loop()
+    progress.loop.polls = 0
+    monkeypatch.setattr(progress, "_block", lambda *_, **__: None)
+
+    def interrupted():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, "_stop_leading", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        progress.nap(NEVER)
+    assert not progress._leader_lock.locked()
+    assert progress._leader_lock.acquire(blocking=False)
+
+
 def test_a_follower_that_looked_before_a_change_does_not_sleep(progress):
     """What changes between its look and its sleep is told: without a second thread, at the exact moment."""
     loop = Loop()

@@ -33,6 +33,7 @@ from softhca.queues.handshake import ATTACH, DESCRIPTOR, DETACH, MEMORY, RESOURC
 from softhca.queues.layout import PROBE_BYTES
 from softhca.runtime import adapter_process, fork, messages
 from softhca.runtime.clock import NS_PER_S, now_ns
+from softhca.runtime.leader_lock import LeaderLock
 from softhca.runtime.wake_event import WakeEvent
 from softhca.runtime.wake_socket import WakeSocket
 
@@ -72,7 +73,7 @@ class ProcessChannel(HostChannel):
         self._kicked = True
         self._unresponsive = False
         self._given_up = False
-        self._leader_lock = threading.Lock()
+        self._leader_lock = LeaderLock()
         self._asking = threading.Lock()
         self._changed = threading.Condition()
         self._changes = 0
@@ -197,6 +198,15 @@ class ProcessChannel(HostChannel):
         if self._spin(ready):
             return True
         until_ns = None if timeout_s is None else now_ns() + int(timeout_s * NS_PER_S)
+        nested = self._leader_lock.mine()  # in a signal handler of the thread that leads
+        try:
+            return self._wait(ready, until_ns)
+        finally:
+            if not nested and self._leader_lock.mine():  # interrupted when it began, or ended, to lead
+                self._lead_no_more()
+
+    def _wait(self, ready: Ready, until_ns: int | None) -> bool:
+        """`wait`, until a time."""
         while True:
             known = self._changes
             # Without any lock, and not as the leader: it may close the device, carry out a command, or wait
@@ -248,12 +258,16 @@ class ProcessChannel(HostChannel):
             if self.check_alive():
                 wake_socket.drain()
         finally:
-            with self._changed:
-                self._changes += 1
-                self._leader_lock.release()
-                self._changed.notify_all()
-            if self._leaving:
-                self._close_descriptors()
+            self._lead_no_more()
+
+    def _lead_no_more(self) -> None:
+        """Let another thread lead; where the adapter was left meanwhile, close the polled descriptors."""
+        with self._changed:
+            self._changes += 1
+            self._leader_lock.release()
+            self._changed.notify_all()
+        if self._leaving:
+            self._close_descriptors()
 
     def _notify_waiters(self) -> None:
         with self._changed:
@@ -330,7 +344,7 @@ class ProcessChannel(HostChannel):
         self._alive = False
         control, self._control = self._control, None
         wake_socket, self._wake_socket = self._wake_socket, None
-        self._changed, self._leader_lock = threading.Condition(), threading.Lock()  # the parent had them
+        self._changed, self._leader_lock = threading.Condition(), LeaderLock()  # the parent had them
         for party in (control, wake_socket):
             if party is not None:
                 party.close()

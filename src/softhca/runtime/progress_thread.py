@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable
 from softhca.driver.poll_back_off import SLEEP, PollBackOff
 from softhca.machine.processor import yield_processor
 from softhca.runtime.clock import NS_PER_MS, NS_PER_S
+from softhca.runtime.leader_lock import LeaderLock
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
 from softhca.runtime.sleeper import LATE_NS, timeout_s
 
@@ -70,7 +71,7 @@ class Progress:
             undo.pop_all()
         self._thread_wake_poll = select.poll()  # not select(): that knows no descriptor beyond 1023
         self._thread_wake_poll.register(self._thread_wake, select.POLLIN)
-        self._leader_lock = threading.Lock()
+        self._leader_lock = LeaderLock()
         self._changed = threading.Condition()
         self._leading = False
         self._stopping = False
@@ -259,6 +260,7 @@ class Progress:
         with loop.lock:
             loop.sleeper.waiters += 1
             self._waits += 1
+        nested = self._leader_lock.mine()  # in a signal handler of the thread that leads
         try:
             while not ready():
                 if loop.dead:
@@ -272,6 +274,9 @@ class Progress:
                     return ready()
             return True
         finally:
+            # interrupted when it began, or ended, to lead; what has been closed stays locked
+            if not nested and self._leader_lock.mine() and not self._forgotten:
+                self._stop_leading()
             self._leave(loop)
 
     def _leave(self, loop: EngineLoop) -> None:
@@ -294,6 +299,7 @@ class Progress:
             self._stop_leading()
 
     def _stop_leading(self) -> None:
+        """Let another thread lead; where the engine was stopped meanwhile, close the descriptors."""
         self._leading = False
         self._leader_lock.release()
         self._notify_followers()
@@ -305,15 +311,20 @@ class Progress:
         or ``until_ns``.  Where another thread does so already, or waits, follow that one."""
         loop = self.loop
         assert loop is not None
-        if not self._leader_lock.acquire(blocking=False):
-            self._wait_following(loop, lambda: loop.dead, until_ns)
-            return
-        self._leading = True
+        nested = self._leader_lock.mine()
         try:
+            if not self._leader_lock.acquire(blocking=False):
+                self._wait_following(loop, lambda: loop.dead, until_ns)
+                return
+            self._leading = True
             loop.polls += POLLS_OF_A_POLLER  # who naps polls on: the background thread need not drive
-            self._block(loop, until_ns, leading=True)
+            try:
+                self._block(loop, until_ns, leading=True)
+            finally:
+                self._stop_leading()
         finally:
-            self._stop_leading()
+            if not nested and self._leader_lock.mine() and not self._forgotten:  # as in `wait`
+                self._stop_leading()
 
     def _wait_following(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
         """Wait until the leader reports a change, or stops leading."""
