@@ -13,6 +13,7 @@ ADMINISTRATION = "fabric/test_fabric_administration_rules.py"
 MANAGER = "fabric/test_fabric_manager_rules.py"
 MANAGEMENT = "management/test_management_rules.py"
 IDENTIFIERS = "driver/test_driver_rdmacm_rules.py"
+LATE = "adapter/test_adapter_late_events.py"
 STATES = "sockets/test_sockets_state_rules.py"
 
 REGIONS = "verbs/test_verbs_mr.py"
@@ -193,4 +194,18 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "who opens the gate waits"), DIRECTORY),
     (m("edge-sd-peer-nobody", "memory/shared_directory.py", "if reader.gid in (b\"\", peer)]", "if reader.gid == peer]",
        "a peer that has not said who it is is not waited for"), DIRECTORY),
+    (m("edge-late-one-look", "adapter/late_events.py", "        if armed and self._was_armed and taken == self._taken:", "        if armed:",
+       "who is about to poll gets an event for what it takes"), LATE),
+    (m("edge-late-taking", "adapter/late_events.py", "if armed and self._was_armed and taken == self._taken:", "if armed and self._was_armed:",
+       "who goes on taking completions gets events for those that it takes"), LATE),
+    (m("edge-late-early", "adapter/late_events.py", "        if now < self._due_ns:\n            self._look_again(now)\n            return\n", "",
+       "a timer that calls early makes two looks of one"), LATE),
+    (m("edge-late-solicited", "adapter/late_events.py", "armed = cq.armed == ARM_NEXT", "armed = cq.armed != 0",
+       "who waits for solicited messages has an event for another one"), LATE),
+    (m("edge-late-rests-for-ever", "adapter/late_events.py", "            cq.watcher = self\n            return", "            return",
+       "a queue that was empty once is looked after no more"), LATE),
+    (m("edge-late-steady", "adapter/late_events.py", "min(2 * self._interval_ns, MOST_NS)", "LOOK_NS",
+       "a program that leaves completions lying has its adapter look a thousand times a second"), LATE),
+    (m("edge-late-closed", "adapter/late_events.py", "        self._adapter.timers.disarm(self)\n", "",
+       "the ring of a queue that was destroyed is read"), LATE),
 )

@@ -126,6 +126,17 @@ def test_ucx_sends_over_it(libibverbs, transports, unused_port):
     assert re.search(r"^Final: +50 ", done.stdout, re.MULTILINE)
 
 
+def test_ucx_may_sleep_for_what_came_before_it_armed_its_queues(libibverbs, unused_port):
+    needs("ucx_perftest")
+    test = f"timeout 40 ucx_perftest -p {unused_port} -t tag_lat -E sleep -n 200 -w 5"
+    script = f"""{test} > /dev/null & server=$!
+    while ! grep -q ':{unused_port:04X} .* 0A ' /proc/net/tcp; do kill -0 $server || exit 1; done
+    {test} 127.0.0.1 && wait $server"""
+    done = softhca_run(libibverbs, "--", "sh", "-c", script, SOFTHCA_ADAPTER="process", UCX_TLS="rc,self",
+                       UCX_NET_DEVICES="softhca0:1")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_files_elsewhere_are_as_they_are(libibverbs, tmp_path):
     (tmp_path / "own" / "class" / "infiniband" / "x").mkdir(parents=True)
     (tmp_path / "own" / "class" / "infiniband" / "x" / "name").write_text("found\n")

@@ -28,6 +28,7 @@ from softhca.adapter import (
     xrc_domains,
 )
 from softhca.adapter.hosts import COMMANDS_A_TURN, ChannelHook
+from softhca.adapter.late_events import LateEvents
 from softhca.adapter.paths import check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
@@ -321,6 +322,8 @@ def _create_cq(adapter: Adapter, host: Host, fields: Fields, now: int) -> Mappin
     cost_bytes = cost_of(layout, produces=True)
     adapter.resources.afford(host.number, cost_bytes, adapter.config.max_host_bytes)
     cq = CompletionQueue(number, layout, hook)
+    if fields["channel"]:
+        hook.late = LateEvents(adapter, cq)
     adapter.resources.add(Kind.CQ, number, host.number, cq, cost_bytes=cost_bytes)
     return {"cq": number, "cqe": layout.entries}
 
@@ -518,6 +521,8 @@ def release(adapter: Adapter, host: Host, resource: Resource) -> None:
         del adapter.handles[resource.number]
     elif resource.kind is Kind.SRQ:
         _release_srq(resource)
+    elif resource.kind is Kind.CQ and isinstance(resource.element.notify_hook, ChannelHook):
+        resource.element.notify_hook.close()
     adapter.resources.remove(resource)
     if resource.kind is Kind.ARENA:
         _release_arena(host, resource)

@@ -29,6 +29,7 @@ from softhca.queues.layout import DOORBELL_SLOTS
 from softhca.transport.context import QueuePair
 
 if TYPE_CHECKING:
+    from softhca.adapter.late_events import LateEvents
     from softhca.adapter.resources import Resource
     from softhca.memory.arenas import AddressMap
     from softhca.queues.completion import CompletionQueue
@@ -75,11 +76,14 @@ class HostSide(Protocol):
 
 
 class ChannelHook:
-    """What a completion queue calls whose events go to the event channel ``sink`` of ``host``."""
+    """What a completion queue calls whose events go to the event channel ``sink`` of ``host``; ``late`` looks
+    after the queue, where somebody does.
+    """
 
     def __init__(self, host: Host, sink: EventSink) -> None:
         self._host = host
         self._sink = sink
+        self.late: LateEvents | None = None
 
     def completion_event(self, cq: CompletionQueue) -> None:
         """See `Host.completion_event`."""
@@ -91,7 +95,13 @@ class ChannelHook:
 
     def forget(self, number: int) -> None:
         """The completion queue is destroyed."""
+        self.close()
         self._sink.forget(EVENT_COMPLETION, number)
+
+    def close(self) -> None:
+        """Nobody looks after the queue any more: its ring goes."""
+        if self.late is not None:
+            self.late.close()
 
 
 class Host:

@@ -10,6 +10,7 @@ cdef class CompletionQueue:
     cdef readonly RingProducer producer
     cdef CompletionEntry entry
     cdef readonly bint overflowed
+    cdef public object watcher
     cdef readonly unsigned long long posted
     cpdef bint post(self, unsigned long long wr_id, unsigned int status, unsigned int opcode, unsigned int wc_flags,
                     unsigned int qp_num, unsigned int byte_len, unsigned int imm_or_key, unsigned int src_qp,

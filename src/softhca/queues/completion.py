@@ -30,6 +30,11 @@ if TYPE_CHECKING:
         def completion_event(self, cq: CompletionQueue) -> object: ...
         def overflow(self, cq: CompletionQueue) -> object: ...
 
+    class Watcher(Protocol):
+        """Who looks after a queue."""
+
+        def begin(self) -> object: ...
+
 
 def pages_for(entries: int) -> int:
     """Pages that a completion queue of ``entries`` takes (see ``ring.plan``)."""
@@ -43,6 +48,8 @@ class CompletionQueue:
     ring that the host broke) sets ``overflowed``, calls ``overflow`` once, and nothing is posted any more:
     the caller moves the queue pairs to the error state (C10-100 ff.: an overrun is an affiliated
     asynchronous error, never silent).
+
+    ``watcher``: who is told of the next completion, once (`begin`), or None.
     """
 
     def __init__(self, number: int, layout: RingLayout, notify_hook: Notified) -> None:
@@ -55,6 +62,7 @@ class CompletionQueue:
         self.producer = RingProducer(layout)
         self.entry = CompletionEntry()
         self.overflowed = False
+        self.watcher: Watcher | None = None
         self.posted = 0
 
     @property
@@ -91,6 +99,9 @@ class CompletionQueue:
         arm = atomic_add64(self.producer.layout.control + abi.RING_ARM_AT, 0)
         if arm == abi.ARM_NEXT or (arm == abi.ARM_SOLICITED and (solicited or status != 0)):
             self.fire(arm)
+        if self.watcher is not None:
+            watcher, self.watcher = self.watcher, None
+            watcher.begin()
         return True
 
     def fire(self, arm: int) -> None:
