@@ -218,4 +218,6 @@ STEPS: tuple[tuple[Mutant, str], ...] = (
        "a rule for fragments takes whole frames"), WIRE),
     (m("step-group-of-any-version", "wire/route.py", '(gid.startswith(V4_MAPPED_PREFIX) and gid[12] & 0xF0 == 0xE0)', '(gid[12] & 0xF0 == 0xE0)',
        "an IPv6 address is a group by its thirteenth byte"), WIRE),
+    (m("step-turn-left-behind", "transport/unreliable.py", '            self.quit()\n            self.window = window\n', '            self.window = window\n',
+       "a datagram to elsewhere keeps the turn in the window of the one before"), EDGES),
 )

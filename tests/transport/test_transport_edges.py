@@ -4,6 +4,8 @@ import pytest
 
 from softhca.queues import cqe, wqe
 from softhca.queues.layout import ATOMIC_FETCH_AND_ADD
+from softhca.testing.transport_node import PD
+from softhca.transport.environment import AddressHandle
 from softhca.transport.loopback import LoopbackExecutor
 from softhca.transport.migration import ARMED, MIGRATED, MOVE, READY, REARMED, AlternatePath
 from softhca.transport.retry import RetryState, interval_ns
@@ -218,6 +220,23 @@ def test_who_has_the_turn_while_its_requests_wait_for_receives_gives_it_to_the_n
 def test_who_has_the_turn_when_its_requests_are_given_up_gives_it_to_the_next(pair):
     p = pair(qps=2)
     window, flows = two_that_wait(p)
+    window.on_stall()
+    assert window.turn is flows[0]
+    p.transmit(p.a)
+    assert window.turn is flows[1]
+
+
+def test_a_datagram_that_goes_elsewhere_leaves_the_turn_in_the_window_of_the_last_one(pair):
+    p = pair(service=UD, qps=2)
+    flows = [left.qp.flow for left in p.lefts]
+    route = p.route(p.a.gid, ELSEWHERE)
+    p.a.handles[2] = AddressHandle(2, PD, route, p.a.window_for(route))
+    p.left.post(wqe.SEND, inline=b"x", ah=p.handle(p.left, p.right), qpn=p.right.number, qkey=0x1234)
+    p.transmit(p.a)
+    window = p.a.window_for(p.route(p.a.gid, p.b.gid))
+    for flow in flows:
+        window.wait(flow, p.now)
+    p.left.post(wqe.SEND, inline=b"x", ah=2, qpn=p.right.number, qkey=0x1234)
     window.on_stall()
     assert window.turn is flows[0]
     p.transmit(p.a)
