@@ -376,6 +376,8 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "after a signal handler has raised nobody sleeps for an adapter any more"), "runtime/test_runtime_spinning.py"),
     (m("hand-progress-interrupted-nap-leads-on", "runtime/progress_thread.py", "            if not nested and self._leader_lock.mine() and not self._forgotten:  # as in `wait`\n                self._stop_leading()\n", "            pass\n",
        "after a signal handler has raised in a nap nobody sleeps for an adapter any more"), "runtime/test_runtime_spinning.py"),
+    (m("hand-pr-lock-taken-step-by-step", PROCESS, "        with self._changes_lock:\n            self._changed.wait_for(", "        with self._changed:\n            self._changed.wait_for(",
+       "a signal handler that raises leaves a lock taken that every wait takes"), BY_RUNTIME_PROCESS_RULES),
     (m("hand-pr-leaving-descriptors-stay", PROCESS, "        if self._leaving:\n            self._close_descriptors()\n\n    def _notify", "\n    def _notify",
        "each device that is closed while a thread waits costs its descriptors"), BY_RUNTIME_PROCESS_RULES),
     (m("hand-pr-detach-watched", PROCESS, "        fork.unwatch(self)\n        others", "        others",

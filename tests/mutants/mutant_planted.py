@@ -48,7 +48,7 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "each round of the keys costs an adapter one region"), "memory/test_memory_key_reuse.py"),
     (m("channel-that-failed-flushes", CHANNEL_STEPS, "live = endpoint.error is None and endpoint.peer_ready and", "live = endpoint.peer_ready and",
        "the close of a channel that has failed posts to its queue pair"), "channels/test_channels_several.py"),
-    (m("forked-child-waits-for-a-leader", PROCESS, "        self._changed, self._leader_lock = threading.Condition(), LeaderLock()  # the parent had them\n", "",
+    (m("forked-child-waits-for-a-leader", PROCESS, "        self._changes_lock, self._leader_lock = threading.RLock(), LeaderLock()  # the parent had them\n", "",
        "a forked child hangs in fork where a thread of its parent led"), "runtime/test_runtime_process_asleep.py"),
     (m("forked-child-waits-for-who-wakes", WAKE_EVENT, "        self._lock = threading.RLock()\n        self.close()", "        self.close()",
        "a forked child hangs in fork where a thread of its parent woke another"), "runtime/test_runtime_process_asleep.py"),

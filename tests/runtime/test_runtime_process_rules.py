@@ -32,7 +32,8 @@ class Channel(ProcessChannel):
         self._wake_event = WakeEvent()
         self._back_off = SimpleNamespace(worked=lambda now: self.noted.append("worked"), missed=lambda now: 0)
         self._alive, self._kicked, self._leaving, self._polls, self._changes = True, False, False, 0, 0
-        self._leader_lock, self._changed = LeaderLock(), threading.Condition()
+        self._leader_lock, self._changes_lock = LeaderLock(), threading.RLock()
+        self._changed = threading.Condition(self._changes_lock)
 
     def check_alive(self):
         return self._alive
@@ -89,6 +90,19 @@ def test_who_is_interrupted_between_two_steps_of_leading_leads_no_more(channel, 
     assert not channel._leader_lock.locked()
     assert not channel._leader_lock.mine()
     lead(channel)
+
+
+def test_no_lock_of_a_wait_is_taken_by_steps_of_python(channel, monkeypatch):
+    """A signal handler may raise between them, and the lock stays taken."""
+
+    def interrupted(condition):
+        condition.acquire()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Condition, "__enter__", interrupted)
+    channel.wait(lambda: False, 0.0)
+    channel._wait_following(channel._changes, 0.0)
+    channel._notify_waiters()
 
 
 def test_a_handler_of_the_thread_that_leads_does_not_lead(channel):

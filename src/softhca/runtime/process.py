@@ -75,7 +75,9 @@ class ProcessChannel(HostChannel):
         self._given_up = False
         self._leader_lock = LeaderLock()
         self._asking = threading.Lock()
-        self._changed = threading.Condition()
+        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
+        self._changes_lock = threading.RLock()
+        self._changed = threading.Condition(self._changes_lock)
         self._changes = 0
         self._closing = threading.RLock()
         self._leaving = False
@@ -225,7 +227,7 @@ class ProcessChannel(HostChannel):
 
     def _wait_following(self, known: int, left_s: float | None) -> None:
         """Wait until the number of changes is not ``known`` any more, or until no thread leads."""
-        with self._changed:
+        with self._changes_lock:
             self._changed.wait_for(
                 lambda: self._changes != known or not self._leader_lock.locked(), left_s
             )
@@ -262,7 +264,7 @@ class ProcessChannel(HostChannel):
 
     def _lead_no_more(self) -> None:
         """Let another thread lead; where the adapter was left meanwhile, close the polled descriptors."""
-        with self._changed:
+        with self._changes_lock:
             self._changes += 1
             self._leader_lock.release()
             self._changed.notify_all()
@@ -270,7 +272,7 @@ class ProcessChannel(HostChannel):
             self._close_descriptors()
 
     def _notify_waiters(self) -> None:
-        with self._changed:
+        with self._changes_lock:
             self._changes += 1
             self._changed.notify_all()
 
@@ -344,7 +346,8 @@ class ProcessChannel(HostChannel):
         self._alive = False
         control, self._control = self._control, None
         wake_socket, self._wake_socket = self._wake_socket, None
-        self._changed, self._leader_lock = threading.Condition(), LeaderLock()  # the parent had them
+        self._changes_lock, self._leader_lock = threading.RLock(), LeaderLock()  # the parent had them
+        self._changed = threading.Condition(self._changes_lock)
         for party in (control, wake_socket):
             if party is not None:
                 party.close()

@@ -72,7 +72,9 @@ class Progress:
         self._thread_wake_poll = select.poll()  # not select(): that knows no descriptor beyond 1023
         self._thread_wake_poll.register(self._thread_wake, select.POLLIN)
         self._leader_lock = LeaderLock()
-        self._changed = threading.Condition()
+        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
+        self._changes_lock = threading.RLock()
+        self._changed = threading.Condition(self._changes_lock)
         self._leading = False
         self._stopping = False
         self._changes = 0
@@ -332,7 +334,7 @@ class Progress:
         known = self._changes
         if ready():  # without the condition's lock: ``ready`` may close the adapter
             return
-        with self._changed:
+        with self._changes_lock:
             self._followers += 1  # first, and looks then: `_notify_followers` changes first, and looks then
             try:
                 self._changed.wait_for(
@@ -345,7 +347,7 @@ class Progress:
         """Something may have changed for them.  Called in most rounds, so it costs nothing without them."""
         self._changes += 1
         if self._followers:
-            with self._changed:
+            with self._changes_lock:
                 self._changed.notify_all()
 
     def wake_waiters(self) -> None:
