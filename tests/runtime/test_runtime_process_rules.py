@@ -97,7 +97,7 @@ def test_no_lock_of_a_wait_is_taken_by_steps_of_python(channel, monkeypatch):
 
     def interrupted(condition):
         condition.acquire()
-        raise KeyboardInterrupt
+        raise RuntimeError("a handler's")
 
     monkeypatch.setattr(threading.Condition, "__enter__", interrupted)
     channel.wait(lambda: False, 0.0)
