@@ -348,7 +348,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "who waits for a datagram sleeps, though it comes within microseconds"), OF_PATH),
     (m("datagrams-poll-what-is-elsewhere", DATAGRAM_PATH, "all(each.shares_addresses for each in channels)", "True",
        "who waits for a datagram polls an adapter that it does not serve"), OF_PATH),
-    (m("datagrams-one-device-is-driven", DATAGRAM_PATH, "            self._progress = lambda: any([each.progress() for each in channels])\n", "            self._progress = channels[0].progress if channels else bool\n",
+    (m("datagrams-one-device-is-driven", DATAGRAM_PATH, "            self._progress = lambda: any([each.look() for each in channels])\n", "            self._progress = channels[0].look if channels else bool\n",
        "who polls does not drive its second device"), OF_PATH),
     (m("datagrams-other-device-wakes-nobody", DATAGRAM_PATH, "                if self._several:", "                if False:",
        "a datagram at the second device wakes nobody"), OF_PATH),

@@ -1,5 +1,6 @@
 """Naps: a thread that polls, and competes for its processor, sleeps until something arrives."""
 
+import contextlib
 import os
 import threading
 
@@ -8,10 +9,13 @@ from fake_engine import Bench
 from runtime_served import until
 
 from machine_speed import limit_s
-from softhca.driver.poll_back_off import CONTENTION_MEMORY_NS, MAX_SLEEP_NS
+from softhca.driver.channels import EmbeddedChannel
+from softhca.driver.poll_back_off import CONTENTION_MEMORY_NS, MAX_SLEEP_NS, SLEEP_FRACTION
+from softhca.machine.processor import wait_readable
+from softhca.memory.host import HostMemory
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
-from softhca.runtime.loop import POLLS_AT_ONCE, POLLS_BEFORE_NAP, EngineLoop
+from softhca.runtime.loop import POLLS_AT_ONCE, POLLS_BEFORE_NAP, SHORTEST_NAP_NS, EngineLoop
 
 BOUND_S = limit_s(20)
 NOW = 1_000_000_000
@@ -20,12 +24,14 @@ NOW = 1_000_000_000
 class Poller:
     """A loop of a bench, at moments that the test says, beside others that compete for the processor."""
 
-    def __init__(self, bench):
+    def __init__(self, bench, competed=True):
         self.now, self.naps, self.yields = NOW, [], 0
         self.loop = EngineLoop(bench.engine, (bench.wire,), lambda: None, clock=lambda: self.now)
         self.loop.sleeper.wakeup_ns = 0
         self.loop.nap, self.loop.yield_processor = self.naps.append, self.note
-        self.loop.back_off.yielded(NOW - 3_000_000, NOW)
+        self.loop.back_off.worked(NOW)
+        if competed:
+            self.loop.back_off.yielded(NOW - 3_000_000, NOW)
 
     def note(self):
         self.yields += 1
@@ -51,7 +57,7 @@ def test_a_poller_who_competes_for_the_processor_naps_after_some_polls(monkeypat
     poller.miss()
     poller.now += 7
     poller.miss()
-    assert poller.naps == [NOW + MAX_SLEEP_NS, NOW + 7 + MAX_SLEEP_NS]
+    assert poller.naps == [NOW + SHORTEST_NAP_NS, NOW + 7 + SHORTEST_NAP_NS]
     bench.wire.put(b"one")
     assert poller.loop.poll()
     poller.miss(POLLS_BEFORE_NAP)
@@ -60,6 +66,67 @@ def test_a_poller_who_competes_for_the_processor_naps_after_some_polls(monkeypat
     poller.loop.back_off.begins()
     poller.miss(POLLS_AT_ONCE + 1)
     assert (len(poller.naps), poller.yields) == (2, 1), "a yield says whether others still compete"
+
+
+@pytest.mark.parametrize(("idle_ns", "nap_ns"), [
+    (SLEEP_FRACTION * SHORTEST_NAP_NS - 1, SHORTEST_NAP_NS),
+    (SLEEP_FRACTION * (SHORTEST_NAP_NS + 7), SHORTEST_NAP_NS + 7),
+    (10**10, MAX_SLEEP_NS),
+])  # fmt: skip
+def test_a_nap_is_a_part_of_the_time_since_the_program_did_something(monkeypatch, bench, idle_ns, nap_ns):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    poller = Poller(bench)
+    poller.now += 10**9
+    poller.loop.kick()
+    poller.now += idle_ns
+    poller.loop.back_off.yielded(poller.now - 3_000_000, poller.now)
+    poller.miss(POLLS_BEFORE_NAP + 1)
+    assert poller.naps == [poller.now + nap_ns]
+
+
+def test_what_naps_and_polls_bring_is_told_to_who_chooses(monkeypatch, bench):
+    """Packets taken and requests posted, from a yield that took long until its memory ends."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    poller = Poller(bench, competed=False)
+    choice = poller.loop.nap_choice
+
+    def compete():
+        poller.now += 900_000
+
+    poller.loop.yield_processor = compete
+    poller.miss(POLLS_AT_ONCE + 1)
+    assert choice.until_ns == poller.now + CONTENTION_MEMORY_NS
+    bench.wire.put(b"one")
+    assert poller.loop.poll()
+    poller.loop.kick()
+    poller.now = choice.until_ns
+    poller.loop.back_off.begins()
+    poller.miss(POLLS_AT_ONCE + 1)
+    assert choice.naps_rate == 2 * 10**9 // CONTENTION_MEMORY_NS
+    assert not choice.naps
+    poller.miss(2 * POLLS_BEFORE_NAP)
+    assert not poller.naps, "in this spell it polls on"
+
+
+def test_a_yield_that_lets_nobody_compete_begins_no_spell(monkeypatch, bench):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    poller = Poller(bench, competed=False)
+    poller.miss(POLLS_AT_ONCE + 2)
+    assert poller.yields == 2
+    assert poller.loop.nap_choice.naps, "the second spell is one of polls"
+
+
+def test_who_sleeps_by_itself_does_not_nap(monkeypatch, bench):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    poller = Poller(bench)
+    for _ in range(2 * POLLS_BEFORE_NAP):
+        assert not poller.loop.look()
+    assert not poller.naps
+    poller.now += 2 * CONTENTION_MEMORY_NS
+    poller.loop.back_off.begins()
+    for _ in range(POLLS_AT_ONCE + 1):
+        poller.loop.look()
+    assert poller.yields == 1
 
 
 def test_on_the_only_processor_nobody_naps(monkeypatch, bench):
@@ -88,25 +155,23 @@ def test_a_loop_that_nobody_can_make_sleep_polls_on(monkeypatch, bench):
     assert not poller.yields
 
 
-class Blocked:
-    """The leader's epoll of ``progress``: notes each sleep's seconds, and that somebody sleeps."""
+class Sleeps:
+    """Notes how long each sleep of a napper is to be at the most, in nanoseconds, and that one has begun."""
 
-    def __init__(self, progress):
-        self.poll_it, self.limits_s, self.asleep = progress._leader_poll, [], threading.Event()
-        progress._leader_poll = self
+    def __init__(self):
+        self.limits_ns, self.begun = [], threading.Event()
 
-    def poll(self, limit_s, most):
-        self.limits_s.append(limit_s)
-        self.asleep.set()
-        return self.poll_it.poll(limit_s, most)
-
-    def close(self):
-        self.poll_it.close()
+    def wait_readable(self, descriptor, limit_ns):
+        self.limits_ns.append(limit_ns)
+        self.begun.set()
+        wait_readable(descriptor, limit_ns)
 
 
 @pytest.fixture
-def blocked(bench):
-    return Blocked(bench.progress)
+def sleeps(monkeypatch):
+    noted = Sleeps()
+    monkeypatch.setattr(progress_thread, "wait_readable", noted.wait_readable)
+    return noted
 
 
 def napper(bench, limit_s):
@@ -115,39 +180,39 @@ def napper(bench, limit_s):
     return thread
 
 
-def test_a_nap_ends_at_its_limit(bench, blocked):
+def test_a_nap_ends_at_its_limit(bench, sleeps):
     bench.loop.nap(now_ns() + 2_000_000)
-    assert len(blocked.limits_s) == 1
-    assert 0 <= blocked.limits_s[0] < 0.004
+    assert len(sleeps.limits_ns) == 1
+    assert 0 <= sleeps.limits_ns[0] <= 2_000_000
     assert bench.progress._leader_lock.acquire(blocking=False), "who naps leads no more when awake"
     bench.progress._leader_lock.release()
     assert not bench.progress._leading
 
 
-def test_an_arrival_ends_a_nap(bench, blocked):
+def test_an_arrival_ends_a_nap(bench, sleeps):
     thread = napper(bench, 10 * BOUND_S)
-    assert blocked.asleep.wait(BOUND_S)
+    assert sleeps.begun.wait(BOUND_S)
     bench.wire.put(b"one")
     thread.join(BOUND_S)
     assert not thread.is_alive()
 
 
-def test_a_deadline_of_the_engine_ends_a_nap(bench, blocked):
+def test_a_deadline_of_the_engine_ends_a_nap(bench, sleeps):
     bench.engine.deadline_ns = now_ns() + 1_000_000
     bench.loop.nap(now_ns() + int(BOUND_S * 1e9))
-    assert blocked.limits_s[0] < 0.004
+    assert sleeps.limits_ns[0] <= 1_000_000
 
 
-def test_who_naps_counts_as_one_who_polls(bench, blocked):
+def test_who_naps_counts_as_one_who_polls(bench, sleeps):
     """Else the background thread would drive beside it, on the processor for which others compete."""
     before = bench.loop.polls
     bench.loop.nap(now_ns())
     assert bench.loop.polls - before >= progress_thread.POLLS_OF_A_POLLER
 
 
-def test_a_second_napper_follows_the_first_one(bench, blocked):
+def test_a_second_napper_follows_the_first_one(bench, sleeps):
     first = napper(bench, 10 * BOUND_S)
-    assert blocked.asleep.wait(BOUND_S)
+    assert sleeps.begun.wait(BOUND_S)
     second = napper(bench, 10 * BOUND_S)
     until(lambda: bench.progress._followers)
     assert second.is_alive()
@@ -155,12 +220,12 @@ def test_a_second_napper_follows_the_first_one(bench, blocked):
     for thread in (first, second):
         thread.join(BOUND_S)
         assert not thread.is_alive()
-    assert len(blocked.limits_s) == 1
+    assert len(sleeps.limits_ns) == 1
 
 
-def test_who_naps_is_woken_by_the_end_of_the_adapter(bench, blocked):
+def test_who_naps_is_woken_by_the_end_of_the_adapter(bench, sleeps):
     thread = napper(bench, 10 * BOUND_S)
-    assert blocked.asleep.wait(BOUND_S)
+    assert sleeps.begun.wait(BOUND_S)
     with bench.loop.lock:
         bench.loop.dead = True
     bench.progress.close()
@@ -169,8 +234,21 @@ def test_who_naps_is_woken_by_the_end_of_the_adapter(bench, blocked):
     assert bench.progress._forgotten, "the last one closes the descriptors"
 
 
-def test_a_dead_adapter_lets_nobody_nap(bench, blocked):
+def test_a_dead_adapter_lets_nobody_nap(bench, sleeps):
     with bench.loop.lock:
         bench.loop.dead = True
     bench.loop.nap(now_ns() + int(BOUND_S * 1e9))
-    assert not blocked.limits_s
+    assert not sleeps.limits_ns
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_channel_looks_by_its_own_call_or_by_that_of_polls(given):
+    """Streams and datagrams, which sleep by themselves, look; completion queues poll."""
+    memory, calls = HostMemory(), []
+    look = (lambda: bool(calls.append("look"))) if given else None
+    with contextlib.closing(
+        EmbeddedChannel(memory, int, lambda: bool(calls.append("poll")), bool, int, look=look)
+    ) as channel:
+        channel.progress()
+        channel.look()
+    assert calls == ["poll", "look" if given else "poll"]

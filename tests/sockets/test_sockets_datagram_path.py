@@ -202,7 +202,7 @@ def test_nobody_polls_an_adapter_elsewhere(bound: Bound) -> None:
             self.shares_addresses = shares
             self.calls = 0
 
-        def progress(self) -> bool:
+        def look(self) -> bool:
             self.calls += 1
             return False
 

@@ -106,8 +106,13 @@ class HostChannel:
         """Commands were written or doorbells rung: have the adapter serve them."""
 
     def progress(self) -> bool:
-        """Drive the engine when it lives here; whether there was something to do."""
+        """Drive the engine when it lives here; whether there was something to do.  Where there was not, the
+        thread may have given its processor to others."""
         return False
+
+    def look(self) -> bool:
+        """`progress` for a thread that sleeps by itself after some polls: it does not here."""
+        return self.progress()
 
     def wait(self, ready: Ready, timeout_s: float | None) -> bool:
         """Block until ``ready()`` is true, driving the engine when it lives here; False after ``timeout_s``
@@ -144,8 +149,8 @@ class EmbeddedChannel(HostChannel):
     """A channel to an adapter in this process, by plain calls that the runtime hands in.
 
     ``kick`` serves the host's rings and transmits; ``progress`` gives the engine a turn; ``wait`` is
-    `HostChannel.wait`; ``detach`` is called once at the end, after `attached` has set the host's number if
-    the caller wants it.
+    `HostChannel.wait`; ``look`` is `HostChannel.look`, where it is not ``progress``; ``detach`` is called
+    once at the end, after `attached` has set the host's number if the caller wants it.
     """
 
     shares_addresses = True
@@ -158,10 +163,12 @@ class EmbeddedChannel(HostChannel):
         wait: Callable[[Ready, float | None], bool],
         detach: Callable[[], object],
         is_alive: Callable[[], bool] = lambda: True,
+        look: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(memory)
         self.kick = kick  # type: ignore[method-assign, assignment]
         self.progress = progress  # type: ignore[method-assign]
+        self.look = progress if look is None else look  # type: ignore[method-assign]
         self.wait = wait  # type: ignore[method-assign, assignment]
         self._detach = detach
         self._is_alive = is_alive

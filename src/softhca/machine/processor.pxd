@@ -1,3 +1,5 @@
+from posix.time cimport timespec
+
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
@@ -8,6 +10,7 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int POLLIN
     int poll(pollfd* asked, unsigned long count, int timeout_ms)
+    int ppoll(pollfd* asked, unsigned long count, const timespec* limit, const void* signals)
 
 
 cdef inline bint is_readable(int descriptor) noexcept:
@@ -18,7 +21,19 @@ cdef inline bint is_readable(int descriptor) noexcept:
     return poll(&asked, 1, 0) > 0
 
 
+cdef inline void await_readable(int descriptor, unsigned long long limit_ns) noexcept nogil:
+    cdef pollfd asked
+    cdef timespec limit
+    asked.fd = descriptor
+    asked.events = POLLIN
+    asked.revents = 0
+    limit.tv_sec = limit_ns // 1_000_000_000
+    limit.tv_nsec = limit_ns % 1_000_000_000
+    ppoll(&asked, 1, &limit, NULL)
+
+
 cpdef object yield_processor()
+cpdef object wait_readable(int descriptor, unsigned long long limit_ns)
 
 
 cdef class Readable:

@@ -230,7 +230,8 @@ class EngineChannel(EmbeddedChannel):
     wakes = True
 
     def __init__(self, engine: EmbeddedAdapter, memory: HostMemory) -> None:
-        super().__init__(memory, engine.loop.kick, engine.loop.poll, engine.progress.wait, lambda: None)
+        loop = engine.loop
+        super().__init__(memory, loop.kick, loop.poll, engine.progress.wait, lambda: None, look=loop.look)
         self.number = -1
         self.arena = 0
         self._engine = engine

@@ -4,6 +4,7 @@ from softhca.adapter.engine cimport Adapter
 from softhca.runtime.delayed_acknowledgement cimport DelayedAcknowledgement
 from softhca.runtime.doorbell_batching cimport DoorbellBatching
 from softhca.driver.poll_back_off cimport PollBackOff
+from softhca.runtime.nap_choice cimport NapChoice
 from softhca.runtime.refusals cimport RefusalReport
 from softhca.runtime.same_host_ring cimport PacketReceiver
 from softhca.runtime.sleeper cimport Sleeper
@@ -30,6 +31,7 @@ cdef class EngineLoop:
     cdef public PollBackOff back_off
     cdef public RefusalReport refusals
     cdef public object yield_processor
+    cdef public NapChoice nap_choice
     cdef public object nap
     cdef public Arrival arrival
     cdef readonly Arrival ring_arrival
@@ -63,7 +65,9 @@ cdef class EngineLoop:
     cpdef object send_rest(self)
     cpdef bint overdue(self, unsigned long long now) noexcept
     cpdef bint poll(self) except -1
-    cdef object _give_way(self, unsigned long long now)
+    cpdef bint look(self) except -1
+    cdef bint _poll(self, bint naps) except -1
+    cdef object _give_way(self, unsigned long long now, bint naps)
     cpdef object kick(self)
     cdef unsigned long long now(self) except? 0
     cpdef object fail(self, object error)

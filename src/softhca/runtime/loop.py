@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from softhca.driver.poll_back_off import MAX_SLEEP_NS, NEVER, SLEEP, YIELD, PollBackOff
+from softhca.driver.poll_back_off import NEVER, SLEEP, YIELD, PollBackOff
 from softhca.machine.processor import yield_processor
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
+from softhca.runtime.nap_choice import NapChoice
 from softhca.runtime.refusals import RefusalReport
 from softhca.runtime.same_host_ring import PacketReceiver
 from softhca.runtime.sleeper import Sleeper
@@ -79,13 +80,18 @@ POLLS_AT_ONCE = 12
 """After so many empty polls in a row the polling thread yields the processor after each one, and after any
 where the peer runs on this one (`PollBackOff.shares`, or there is no other).  Where there are several, it
 does not for a while after a yield that took long: who competes for this one is no peer and keeps it for
-milliseconds, and the peer runs on another one meanwhile.  Then it naps instead."""
+milliseconds, and the peer runs on another one meanwhile.  Then it naps instead, where that brings more
+(`softhca.runtime.nap_choice`)."""
 
 POLLS_BEFORE_NAP = 4
 """After so many empty polls in a row, where others compete for the processor, the polling thread naps: it
-sleeps until something arrives, `MAX_SLEEP_NS` at the most.  A thread that has slept gets the processor at
-once when it is woken; one that polls all the time uses up its slice in vain, and is without the processor for
-the next one, just when its peer has an answer."""
+sleeps until something arrives, or for a fraction of the time that it has polled in vain (`sleep_ns` of
+`PollBackOff`): what a peer on this host writes into memory wakes nobody.  A thread that has slept gets the
+processor at once when it is woken; one that polls all the time uses up its slice in vain, and is without the
+processor for the next one, just when its peer has an answer."""
+
+SHORTEST_NAP_NS = 20_000
+"""No nap is shorter."""
 
 SINGLE_REQUEST_BYTES = cython.declare(cython.uint, 1024)
 """A single request up to this length, possibly followed by an acknowledgement, is answered before the link is
@@ -103,7 +109,7 @@ DRAINED_BURSTS = cython.declare(cython.int, 1024)
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
-_MAX_SLEEP_NS = cython.declare(cython.ulonglong, MAX_SLEEP_NS)
+_SHORTEST_NAP_NS = cython.declare(cython.ulonglong, SHORTEST_NAP_NS)
 _NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
 # What `EngineLoop.receive` has found.
@@ -146,6 +152,7 @@ class EngineLoop:
             if alone
             else PollBackOff(POLLS_AT_ONCE, before_sleep=POLLS_BEFORE_NAP)
         )
+        self.nap_choice = NapChoice()
         self.nap: Callable[[int], object] | None = None
         self.refusals = RefusalReport()
         self.yield_processor = yield_processor
@@ -378,7 +385,15 @@ class EngineLoop:
     # for application threads
 
     def poll(self) -> bool:
-        """A round for a thread that polls, unless another thread gives one.  True: there was work."""
+        """A round for a thread that polls, unless another thread gives one.  True: there was work.  Behind an
+        empty one the thread may yield the processor or nap."""
+        return self._poll(True)
+
+    def look(self) -> bool:
+        """The same for a thread that does not nap: it knows itself how long it polls, and sleeps then."""
+        return self._poll(False)
+
+    def _poll(self, naps: bool) -> bool:
         if self.dead or not self.lock.take_soon():
             return False
         try:
@@ -396,18 +411,29 @@ class EngineLoop:
             self.lock.release()
         if worked:
             self.back_off.worked(now)
+            self.nap_choice.done(now)
         else:
-            self._give_way(now)
+            self._give_way(now, naps)
         return worked
 
-    def _give_way(self, now: int) -> None:
+    def _give_way(self, now: int, naps: bool) -> None:
         """A poll at ``now`` was empty: others may have the processor."""
         advice: cython.int = self.back_off.missed(now)
         if advice == _YIELD:
             self.yield_processor()
-            self.back_off.yielded(now, self.now())
-        elif advice == _SLEEP and self.nap is not None and not self.lock.mine():
-            self.nap(now + _MAX_SLEEP_NS)
+            after: cython.ulonglong = self.now()
+            self.back_off.yielded(now, after)
+            if self.back_off.contended(after):
+                self.nap_choice.begins(after, self.back_off.contended_until_ns)
+        elif (
+            naps
+            and advice == _SLEEP
+            and self.nap_choice.naps
+            and self.nap is not None
+            and not self.lock.mine()
+        ):
+            nap_ns: cython.ulonglong = self.back_off.sleep_ns(now)
+            self.nap(now + (nap_ns if nap_ns > _SHORTEST_NAP_NS else _SHORTEST_NAP_NS))
 
     def kick(self) -> None:
         """The host rang doorbells or wrote commands: serve them and transmit at once; then give a round, if
@@ -416,6 +442,8 @@ class EngineLoop:
         try:
             if not self.dead:
                 now: cython.ulonglong = self.now()
+                self.back_off.worked_ns = now  # a program that posts is not idle: shorter naps
+                self.nap_choice.done(now)
                 self.serve(now)
                 if now - self.round_ns >= _KICK_NS:
                     self.polls += 1

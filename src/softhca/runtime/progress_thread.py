@@ -33,7 +33,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from softhca.driver.poll_back_off import SLEEP, PollBackOff
-from softhca.machine.processor import yield_processor
+from softhca.machine.processor import wait_readable, yield_processor
 from softhca.runtime.clock import NS_PER_MS, NS_PER_S
 from softhca.runtime.leader_lock import LeaderLock
 from softhca.runtime.loop import NEVER, SPIN_NS, EngineLoop
@@ -222,8 +222,9 @@ class Progress:
                 back_off.yielded(now, loop.clock())
         return True
 
-    def _block(self, loop: EngineLoop, until_ns: int, leading: bool) -> None:
-        """Sleep until something arrives, until a deadline or ``until_ns``, or until woken."""
+    def _block(self, loop: EngineLoop, until_ns: int, leading: bool, exactly: bool = False) -> None:
+        """Sleep until something arrives, until a deadline or ``until_ns``, or until woken.  ``exactly``: not
+        for whole milliseconds."""
         with loop.lock:
             if loop.dead:
                 return
@@ -239,7 +240,10 @@ class Progress:
             deadline_ns = loop.deadline()
             wakeup_ns = loop.sleeper.begin_sleep(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
-        epoll.poll(timeout_s(wakeup_ns, now), 8)
+        if exactly:
+            wait_readable(epoll.fileno(), max(0, wakeup_ns - now))
+        else:
+            epoll.poll(timeout_s(wakeup_ns, now), 8)
         self.wakeups += 1
         if loop.same_host is not None or loop.clients is not None:
             with loop.lock:
@@ -321,7 +325,7 @@ class Progress:
             self._leading = True
             loop.polls += POLLS_OF_A_POLLER  # who naps polls on: the background thread need not drive
             try:
-                self._block(loop, until_ns, leading=True)
+                self._block(loop, until_ns, leading=True, exactly=True)
             finally:
                 self._stop_leading()
         finally:

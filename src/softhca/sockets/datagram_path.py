@@ -77,9 +77,9 @@ class DatagramPath(Waiting):
         self._calls = list(dict.fromkeys(port.completion_thread.polling for port in ports))
         self._polls = bool(channels) and all(each.shares_addresses for each in channels)
         if len(channels) == 1:
-            self._progress = channels[0].progress
+            self._progress = channels[0].look
         else:
-            self._progress = lambda: any([each.progress() for each in channels])
+            self._progress = lambda: any([each.look() for each in channels])
 
     # what has come
 

@@ -61,7 +61,7 @@ class Stream(StreamPath):
         assert context is not None
         self._driver = context.driver
         channel = self._driver.session.channel
-        self._progress, self._polls = channel.progress, channel.shares_addresses
+        self._progress, self._polls = channel.look, channel.shares_addresses
         self._opening = 0
         self._end_said = False
         self._next_look = 1 if self._polls and settings.in_memory else NEVER
