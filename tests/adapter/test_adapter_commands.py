@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +76,20 @@ def refused(end, code, call, *arguments, **options):
 
 def call(end, command, **fields):
     return end.device.session.call(command, **fields)
+
+
+def late(number, frame):
+    """A signal handler, which is called with the frame that it has interrupted."""
+    raise {"time": TimeoutError, "value": ValueError}[number]
+
+
+@pytest.mark.parametrize("kind", ["time", "value"])
+def test_what_a_signal_handler_raises_in_a_command_is_no_refusal(end, monkeypatch, kind):
+    monkeypatch.setitem(
+        HANDLERS, control.ALLOC_PD, lambda adapter, host, fields, now: late(kind, sys._getframe())
+    )
+    with pytest.raises((TimeoutError, ValueError)):
+        execute(end.node.adapter, None, control.ALLOC_PD, {}, 0)
 
 
 def test_queries_answer_for_port_one_only(end):

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import sys
 
 import pytest
 from scripted_channel import ScriptedDriver
@@ -59,6 +60,21 @@ def test_a_command_within_another_one_takes_both_replies(driver):
     channel.on_wait = [nested]
     assert alloc(driver) == 100
     assert inner == [200]
+    assert not driver.session._awaited
+
+
+def late(number, frame):
+    """A signal handler, which is called with the frame that it has interrupted."""
+    raise TimeoutError
+
+
+def test_what_a_signal_handler_raises_while_a_command_waits_is_no_refusal(driver):
+    driver.channel.answer = lambda command: None
+    driver.channel.on_wait = [lambda: late(0, sys._getframe())]
+    with pytest.raises(TimeoutError):
+        alloc(driver)
+    driver.channel.answer = lambda command: {"pd": 5}
+    assert alloc(driver) == 5
     assert not driver.session._awaited
 
 

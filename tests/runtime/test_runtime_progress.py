@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import resource
+import sys
 import threading
 
 import pytest
@@ -629,3 +630,22 @@ def test_a_turn_that_a_signal_handler_ends_leaves_no_half_changed_engine(bench, 
     assert bench.loop.lock.acquire(False), "the lock is free for whoever closes the device"
     bench.loop.lock.release()
     assert bench.loop.poll() is False
+
+
+def by_a_handler(*arguments):
+    """As by a signal handler, which is called with the frame that it has interrupted."""
+    late(0, sys._getframe())
+
+
+def late(number, frame):
+    raise TimeoutError("in the middle of a turn")
+
+
+@pytest.mark.parametrize("who", ["poll", "kick"])
+def test_what_a_handler_raises_in_a_turn_goes_on_its_way_whatever_its_class(bench, caplog, who):
+    bench.engine.receive = bench.engine.expire = by_a_handler
+    bench.wire.put(b"x")
+    with pytest.raises(TimeoutError, match="in the middle of a turn"):
+        bench.loop.poll() if who == "poll" else bench.loop.kick()
+    assert bench.loop.dead
+    assert "given up" in caplog.text

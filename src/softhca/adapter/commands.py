@@ -32,6 +32,7 @@ from softhca.adapter.late_events import LateEvents
 from softhca.adapter.paths import check_vector, route_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
+from softhca.machine.signals import raised_by_handler
 from softhca.memory.bits import SLOT_PAGES
 from softhca.memory.null import is_null
 from softhca.queues import control_fields as control
@@ -74,19 +75,26 @@ def execute(
     adapter: Adapter, host: Host, command: int, fields: Fields, now: int
 ) -> tuple[int, Mapping[str, Any], str]:
     """``(errno, reply fields, reason)`` of one decoded command; never raises for what a host may have
-    written.
+    written, only what a signal handler of this process raises: then the command is half done.
 
     A value that some check below lets through and that then does not fit where it should go is a refusal
     too: handlers make what can fail before they change anything.
     """
     try:
         return 0, HANDLERS[command](adapter, host, fields, now), ""
-    except OSError as refusal:
-        return refusal.errno or errno.EIO, {}, refusal.strerror or "the adapter failed"
-    except MemoryError:
+    except (OSError, MemoryError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if raised_by_handler(error):
+            raise
+        return _refusal(error)
+
+
+def _refusal(error: Exception) -> tuple[int, Mapping[str, Any], str]:
+    """As `execute`, of a command that ended by ``error``."""
+    if isinstance(error, OSError):
+        return error.errno or errno.EIO, {}, error.strerror or "the adapter failed"
+    if isinstance(error, MemoryError):
         return errno.ENOMEM, {}, "the adapter has no memory left"
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        return errno.EINVAL, {}, f"a value does not fit: {error}"
+    return errno.EINVAL, {}, f"a value does not fit: {error}"
 
 
 # what the adapter is

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from softhca.machine.signals import raised_by_handler
+
 
 class DriverError(Exception):
     """A refusal.  ``errno`` says what kind, ``message`` says why, for people.  Nothing has changed."""
@@ -26,6 +28,10 @@ class PostError(DriverError):
 
 
 def refusal(error: OSError, doing: str = "") -> DriverError:
-    """The driver's error for an OSError from below; ``doing`` says what was attempted."""
+    """The driver's error for an OSError from below; ``doing`` says what was attempted.  One that a signal
+    handler has raised meanwhile (TimeoutError is an OSError) is nobody's refusal, and raised on.
+    """
+    if raised_by_handler(error):
+        raise error
     text = error.strerror or str(error)
     return DriverError(error.errno or 5, f"{doing}: {text}" if doing else text)

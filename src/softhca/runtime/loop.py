@@ -19,9 +19,9 @@ a consumer that has stopped polling.  Where they are not seen it is short.
 
 Sleeping is described in `sleeper`; `EngineLoop.deadline` alone says until when.
 
-An engine never raises.  If one does all the same, or Ctrl-C ends a turn between two steps, its state cannot
-be trusted: :meth:`EngineLoop.fail` logs the error and ends the service, and every host sees that the adapter
-is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
+An engine never raises.  If one does all the same, or Ctrl-C or a signal handler that raises ends a turn
+between two steps, its state cannot be trusted: :meth:`EngineLoop.fail` logs the error and ends the service,
+and every host sees that the adapter is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import cython
 
 from softhca.driver.poll_back_off import NEVER, SLEEP, YIELD, PollBackOff
 from softhca.machine.processor import yield_processor
+from softhca.machine.signals import raised_by_handler
 from softhca.runtime.clock import now_ns
 from softhca.runtime.delayed_acknowledgement import QUICK_NS, DelayedAcknowledgement
 from softhca.runtime.doorbell_batching import LEFT_NS, DoorbellBatching
@@ -223,13 +224,12 @@ class EngineLoop:
         """One bounded round at ``now``; True when there was something to do."""
         try:
             return self._round(now)
-        except Exception as error:
-            self.fail(error)
-            return False
         except BaseException as error:
             # Ctrl-C between two steps of a command: nobody knows what was done and what was not
             self.fail(error)
-            raise
+            if _is_programs(error):
+                raise
+            return False
 
     def _round(self, now: int) -> bool:
         port: Transmitter
@@ -451,11 +451,10 @@ class EngineLoop:
                     self.batching.last_ns = self.now()  # that took a while
                 if not self.dead:
                     self.settle(now)
-        except Exception as error:
-            self.fail(error)
         except BaseException as error:
             self.fail(error)
-            raise
+            if _is_programs(error):
+                raise
         finally:
             self.lock.release()
 
@@ -518,6 +517,11 @@ class EngineLoop:
         """Whether something held back, here or by the link, is due before a sleep could end exactly then."""
         end_ns: cython.ulonglong = now + SLEEP_GRAIN_NS
         return self._held_by_links_ns() < end_ns or self._held_back_ns() < end_ns
+
+
+def _is_programs(error: BaseException) -> bool:
+    """Whether an error that ended a turn is the program's own: Ctrl-C, or of a handler of its signals."""
+    return not isinstance(error, Exception) or raised_by_handler(error)
 
 
 def is_single_request(arrival: Arrival) -> bool:

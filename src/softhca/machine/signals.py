@@ -1,0 +1,41 @@
+"""Which exceptions are a signal handler's.
+
+A handler of the program may run between any two steps of Python in the main thread, and what it raises then
+comes out of whatever code was under way.  It may be of any class, also of one by which that code says that it
+refuses something (TimeoutError is an OSError), and means something else: the code did not come to its end.
+"""
+
+from __future__ import annotations
+
+from types import FrameType
+
+__all__ = ["raised_by_handler"]
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Whether ``error``, which has been caught, came out of a signal handler that had interrupted what the
+    catching code called.
+
+    Of all functions only handlers (and trace functions) are called with the very frame that they have
+    interrupted, their caller, as an argument.  One that is not written in Python, or has forgotten that
+    argument when it raises, is not recognized.
+    """
+    step = error.__traceback__
+    while step is not None:
+        if _is_handler(step.tb_frame):
+            return True
+        step = step.tb_next
+    return False
+
+
+def _is_handler(frame: FrameType) -> bool:
+    """Whether a frame has its caller's among its arguments."""
+    caller, code, values = frame.f_back, frame.f_code, frame.f_locals
+    if caller is None:
+        return False
+    count = code.co_argcount + code.co_kwonlyargcount
+    for name in code.co_varnames[: count + 1]:  # with *arguments, which stand behind the others
+        value = values.get(name)
+        if value is caller or (isinstance(value, tuple) and any(each is caller for each in value)):
+            return True
+    return False
