@@ -82,6 +82,33 @@ def test_who_arms_much_later_gets_one_too(queue):
     assert queue.events == [9]
 
 
+def test_a_completion_that_comes_after_long_idleness_is_looked_at_soon(queue):
+    """However long its program has left the ones before in the queue."""
+    queue.post()
+    for _ in range(12):
+        queue.wait(queue.late.armed_ns - queue.now)
+    assert queue.late.armed_ns - queue.now > MOST_NS // 2
+    assert queue.reader.poll(8)
+    queue.post()
+    queue.reader.arm()
+    queue.wait()
+    queue.wait()
+    assert queue.events == [9]
+
+
+def test_completions_that_nobody_takes_do_not_put_off_the_next_look(queue):
+    queue.post()
+    queue.wait()
+    queue.wait()
+    queue.post()
+    deadline_ns = queue.late.armed_ns
+    assert deadline_ns - queue.now <= STEP_NS
+    queue.now += TICK_NS
+    queue.adapter.now = queue.now
+    queue.post()
+    assert queue.late.armed_ns == deadline_ns
+
+
 def test_who_polls_after_arming_gets_the_event_of_the_next_completion_alone(queue):
     queue.post()
     queue.reader.arm()

@@ -208,4 +208,8 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "a program that leaves completions lying has its adapter look a thousand times a second"), LATE),
     (m("edge-late-closed", "adapter/late_events.py", "        self._adapter.timers.disarm(self)\n", "",
        "the ring of a queue that was destroyed is read"), LATE),
+    (m("edge-late-far-look", "adapter/late_events.py", "        self._due_ns = 0  # the next look may", "        # the next look may",
+       "a completion that comes where others stood unread for long has its event up to a second late"), LATE),
+    (m("edge-late-unwatched", "adapter/late_events.py", "MOST_NS)\n            cq.watcher = self\n", "MOST_NS)\n",
+       "a completion that comes where others stand unread is looked at when those are"), LATE),
 )

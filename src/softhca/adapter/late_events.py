@@ -42,6 +42,7 @@ class LateEvents(Flow):
         """A completion was posted; from now on this looks at the queue until it finds it empty."""
         self._was_armed = False
         self._interval_ns = LOOK_NS
+        self._due_ns = 0  # the next look may be far away, where nothing has happened in the queue for long
         self._look_again(self._adapter.now)
 
     def close(self) -> None:
@@ -69,6 +70,7 @@ class LateEvents(Flow):
             self._interval_ns = LOOK_NS
         else:
             self._interval_ns = min(2 * self._interval_ns, MOST_NS)
+            cq.watcher = self
         self._was_armed, self._taken = armed, taken
         self._due_ns = 0
         self._look_again(now)
