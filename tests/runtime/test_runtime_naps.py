@@ -15,7 +15,7 @@ from softhca.machine.processor import wait_readable
 from softhca.memory.host import HostMemory
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
-from softhca.runtime.loop import POLLS_AT_ONCE, POLLS_BEFORE_NAP, SHORTEST_NAP_NS, EngineLoop
+from softhca.runtime.loop import NEVER, POLLS_AT_ONCE, POLLS_BEFORE_NAP, SHORTEST_NAP_NS, EngineLoop
 
 BOUND_S = limit_s(20)
 NOW = 1_000_000_000
@@ -208,6 +208,45 @@ def test_who_naps_counts_as_one_who_polls(bench, sleeps):
     before = bench.loop.polls
     bench.loop.nap(now_ns())
     assert bench.loop.polls - before >= progress_thread.POLLS_OF_A_POLLER
+
+
+def asleep(bench):
+    """Have the background thread, which sleeps until something happens."""
+    bench.start()
+    until(lambda: bench.loop.sleeper.wakeup_ns == NEVER)
+
+
+def test_the_background_thread_sees_to_deadlines_after_a_nap(bench, sleeps):
+    """The program has napped, posts a request, and does not poll again."""
+    asleep(bench)
+    bench.loop.nap(now_ns() + 1_000_000)
+    bench.engine.deadline_ns = now_ns() + 50_000_000
+    bench.loop.kick()
+    until(lambda: bench.engine.expired)
+
+
+def test_the_background_thread_sees_to_deadlines_that_come_up_during_a_nap(bench, monkeypatch):
+    """Another thread posts a request while one naps that does not poll again."""
+    asleep(bench)
+
+    def post(descriptor, limit_ns):
+        bench.engine.deadline_ns = now_ns() + 50_000_000
+        bench.loop.kick()
+
+    monkeypatch.setattr(progress_thread, "wait_readable", post)
+    bench.loop.nap(now_ns() + 1_000_000)
+    until(lambda: bench.engine.expired)
+
+
+def test_the_end_of_a_nap_leaves_who_waits_its_moment(bench):
+    sleeper = bench.loop.sleeper
+    sleeper.begin_sleep(NEVER, 7, True)
+    sleeper.waiters = 1
+    sleeper.nap_ends()
+    assert sleeper.wakeup_ns == 7
+    sleeper.waiters = 0
+    sleeper.nap_ends()
+    assert sleeper.wakeup_ns == sleeper.background_ns
 
 
 def test_a_second_napper_follows_the_first_one(bench, sleeps):

@@ -25,6 +25,7 @@ class Loop:
         self.work, self.yields = set(work), list(yields)
         self.sleeper = SimpleNamespace(wakeup_ns=None, waiters=0, deliver=lambda: False)
         self.sleeper.waiter_leaves = lambda deadline_ns: False
+        self.sleeper.nap_ends = lambda: None
 
     def clock(self):
         return self.now
@@ -33,6 +34,9 @@ class Loop:
         self.rounds += 1
         self.now += ROUND_NS
         return self.rounds in self.work
+
+    def settle(self, now):
+        """Nobody sleeps."""
 
     def soon(self, now):
         return False

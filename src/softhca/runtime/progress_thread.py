@@ -331,6 +331,10 @@ class Progress:
         finally:
             if not nested and self._leader_lock.mine() and not self._forgotten:  # as in `wait`
                 self._stop_leading()
+            with loop.lock:
+                loop.sleeper.nap_ends()
+                if not loop.dead:
+                    loop.settle(loop.clock())  # what came up meanwhile may be the background thread's to do
 
     def _wait_following(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> None:
         """Wait until the leader reports a change, or stops leading."""

@@ -87,6 +87,12 @@ class Sleeper:
         if not self.waiters:
             self.wakeup_ns = until_ns
 
+    def nap_ends(self) -> None:
+        """A thread that polls has slept for a moment (`begin_sleep`).  Who polls may not poll again: where
+        nobody waits, the background thread is the one to wake for a deadline."""
+        if not self.waiters:
+            self.wakeup_ns = self.background_ns
+
     def waiter_leaves(self, deadline_ns: int) -> bool:
         """A waiting thread leaves.  After the last one the background thread drives again: whether it must be
         woken for that."""
