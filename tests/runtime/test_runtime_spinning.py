@@ -24,7 +24,7 @@ class Loop:
         self.rounds = self.yielded = 0
         self.work, self.yields = set(work), list(yields)
         self.sleeper = SimpleNamespace(wakeup_ns=None, waiters=0, deliver=lambda: False)
-        self.sleeper.waiter_leaves = lambda deadline_ns: False
+        self.sleeper.waiter_left = lambda deadline_ns: False
         self.sleeper.nap_ends = lambda: None
 
     def clock(self):
@@ -137,7 +137,7 @@ def test_who_waits_asks_once_more_only_while_it_is_not_ready(progress, monkeypat
     answers = iter([False, False, True])
     assert progress.wait(lambda: next(answers))
     assert next(answers, None) is None
-    assert loop.sleeper.waiters == 1, "waiter_leaves is the sleeper's, which this is not"
+    assert loop.sleeper.waiters == 0
     assert progress._leader_lock.acquire(blocking=False)
 
 
@@ -157,6 +157,43 @@ def test_who_is_interrupted_between_two_steps_of_leading_leads_no_more(progress,
         progress.wait(iter([False, True]).__next__)
     assert not progress._leader_lock.locked()
     assert progress._leader_lock.acquire(blocking=False)
+
+
+@pytest.mark.parametrize("call", ["_leave", "_lead_no_more", "_notify_followers"])
+def test_who_is_interrupted_at_the_end_of_a_wait_waits_no_more(progress, monkeypatch, call):
+    """Else the background thread would leave the adapter to a thread that does not exist."""
+    loop = Loop(work={1})
+    monkeypatch.setattr(progress_thread, "yield_processor", loop.yield_processor)
+    progress.loop = loop
+
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, call, interrupted)
+    changes = progress._changes
+    with pytest.raises(KeyboardInterrupt):
+        progress.wait(iter([False, True]).__next__)
+    assert progress._changes > changes, "somebody who follows this one is to lead"
+    assert loop.sleeper.waiters == 0
+    assert not progress._leader_lock.locked()
+
+
+def test_who_is_interrupted_behind_its_count_as_a_waiter_waits_no_more(progress):
+    loop = progress.loop = Loop()
+
+    class Interrupting:
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *error):
+            if loop.sleeper.waiters:
+                raise KeyboardInterrupt
+
+    loop.lock = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        progress.wait(lambda: True)
+    assert loop.sleeper.waiters == 0
 
 
 def test_who_is_interrupted_in_a_nap_leads_no_more(progress, monkeypatch):

@@ -263,11 +263,12 @@ class Progress:
         loop = self.loop
         assert loop is not None
         until_ns = NEVER if limit_s is None else loop.clock() + int(limit_s * NS_PER_S)
-        with loop.lock:
-            loop.sleeper.waiters += 1
-            self._waits += 1
         nested = self._leader_lock.mine()  # in a signal handler of the thread that leads
+        counted = [False]
         try:
+            with loop.lock:  # no handler comes between the two: nothing is called
+                counted[0], loop.sleeper.waiters = True, loop.sleeper.waiters + 1
+                self._waits += 1
             while not ready():
                 if loop.dead:
                     return False
@@ -279,17 +280,35 @@ class Progress:
                 if loop.clock() >= until_ns:
                     return ready()
             return True
+        except BaseException:
+            self._notify_followers()  # perhaps it was about to
+            raise
         finally:
-            # interrupted when it began, or ended, to lead; what has been closed stays locked
-            if not nested and self._leader_lock.mine() and not self._forgotten:
-                self._stop_leading()
-            self._leave(loop)
+            try:
+                self._leave(loop, nested, counted)
+            except BaseException:  # of another handler
+                self._leave(loop, nested, counted)
+                self._notify_followers()
+                raise
 
-    def _leave(self, loop: EngineLoop) -> None:
-        """A thread waits no more; after the last one the background thread drives."""
+    def _leave(self, loop: EngineLoop, nested: bool, counted: list[bool]) -> None:
+        """A thread waits no more, if it was ``counted``; after the last one the background thread drives.
+        May be called again.
+        """
+        if not nested:
+            self._lead_no_more()
         with loop.lock:
-            if loop.sleeper.waiter_leaves(NEVER if loop.dead else loop.deadline()) and not loop.dead:
+            if counted[0]:
+                counted[0], loop.sleeper.waiters = False, loop.sleeper.waiters - 1
+            if loop.sleeper.waiter_left(NEVER if loop.dead else loop.deadline()) and not loop.dead:
                 os.eventfd_write(self._thread_wake, 1)
+
+    def _lead_no_more(self) -> None:
+        """Of a thread that was interrupted when it began, or ended, to lead, if this one was; what has been
+        closed stays locked.
+        """
+        if self._leader_lock.mine() and not self._forgotten:
+            self._stop_leading()
 
     def _wait_leading(self, loop: EngineLoop, ready: Callable[[], bool], until_ns: int) -> bool:
         """Drive once as the leader, who sleeps then unless ``ready()``: whether it was.  The caller holds the
@@ -329,8 +348,8 @@ class Progress:
             finally:
                 self._stop_leading()
         finally:
-            if not nested and self._leader_lock.mine() and not self._forgotten:  # as in `wait`
-                self._stop_leading()
+            if not nested:
+                self._lead_no_more()
             with loop.lock:
                 loop.sleeper.nap_ends()
                 if not loop.dead:

@@ -14,4 +14,4 @@ cdef class Sleeper:
     cpdef unsigned long long begin_sleep(self, unsigned long long deadline_ns, unsigned long long until_ns,
                                        bint leads) noexcept
     cpdef object background_sleeps(self, unsigned long long until_ns)
-    cpdef bint waiter_leaves(self, unsigned long long deadline_ns) noexcept
+    cpdef bint waiter_left(self, unsigned long long deadline_ns) noexcept

@@ -93,10 +93,9 @@ class Sleeper:
         if not self.waiters:
             self.wakeup_ns = self.background_ns
 
-    def waiter_leaves(self, deadline_ns: int) -> bool:
-        """A waiting thread leaves.  After the last one the background thread drives again: whether it must be
-        woken for that."""
-        self.waiters -= 1
+    def waiter_left(self, deadline_ns: int) -> bool:
+        """A waiting thread has left.  After the last one the background thread drives again: whether it must
+        be woken for that."""
         if self.waiters:
             return False
         self.wakeup_ns = self.background_ns
