@@ -120,6 +120,7 @@ def test_a_closed_device_refuses_everything(end):
     for call in (
         end.device.alloc_pd,
         end.device.progress,
+        end.device.look,
         end.device.query_device,
         qp.query,
         qp.ring,

@@ -199,9 +199,10 @@ def test_a_refused_registration_has_the_devices_errno(pd: PD, driver: FakeDriver
 
 
 def test_reading_drives_the_device_first(pd: PD, driver: FakeDriver) -> None:
+    """By a call that does not nap: who reads a region word by word would beside busy programs, at each."""
     mr = MR(pd, 10, 1)
     mr.read(1, 0)
-    assert driver.progressed == 1
+    assert (driver.looked, driver.progressed) == (1, 0)
 
 
 @pytest.mark.parametrize(("length", "offset"), [(11, 0), (1, 10), (1, -1), (-1, 0), (5, 6)])

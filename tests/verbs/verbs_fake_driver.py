@@ -275,6 +275,7 @@ class FakeDriver:
     registrations: dict[int, dict[str, Any]] = field(default_factory=dict)
     address_vectors: dict[int, dict[str, Any]] = field(default_factory=dict)
     progressed: int = 0
+    looked: int = 0
     numbers: int = 0
     opened: int = 1
 
@@ -450,6 +451,9 @@ class FakeDriver:
 
     def progress(self) -> None:
         self.progressed += 1
+
+    def look(self) -> None:
+        self.looked += 1
 
 
 class FakeRegistry:

@@ -107,11 +107,13 @@ class HostChannel:
 
     def progress(self) -> bool:
         """Drive the engine when it lives here; whether there was something to do.  Where there was not, the
-        thread may have given its processor to others."""
+        thread may have given its processor to others, or slept for up to 0.5 ms beside programs that want it.
+        """
         return False
 
     def look(self) -> bool:
-        """`progress` for a thread that sleeps by itself after some polls: it does not here."""
+        """`progress` for a thread that sleeps by itself after some polls, or has other work to do: it does
+        not nap here."""
         return self.progress()
 
     def wait(self, ready: Ready, timeout_s: float | None) -> bool:

@@ -116,6 +116,11 @@ class DeviceDriver:
         self.session.check()
         return self._channel.progress()
 
+    def look(self) -> bool:
+        """`progress` for a thread that has other work to do: it does not nap (`HostChannel.look`)."""
+        self.session.check()
+        return self._channel.look()
+
     # attributes
 
     def query_device(self) -> dict[str, Any]:

@@ -260,7 +260,8 @@ class Context(Resource):
     def progress(self) -> None:
         """Drive the device once: for programs that watch registered memory instead of polling a queue.
 
-        Needed only where no other verbs call and no background thread drives it; never blocks.
+        Needed only where no other verbs call and no background thread drives it.  Called again and again in
+        vain, beside programs that want the processor, it sleeps for up to 0.5 ms; it never blocks else.
         """
         with translated("Failed to drive the device"):
             self.driver.progress()

@@ -206,10 +206,10 @@ class MR(Resource):
         return found
 
     def _drive(self) -> None:
-        """Let the device bring what has come in for the region."""
+        """Let the device bring what has come in for the region; who reads does not nap for it."""
         self._require_open()
         with translated("Failed to drive the device"):
-            self._driver.progress()
+            self._driver.look()
 
     def write(self, data: Bytes, length: int, offset: int = 0) -> None:
         """Copy the first ``length`` bytes of ``data`` to ``offset``; text is written as UTF-8."""

@@ -214,7 +214,7 @@ class PageableMR(Resource):
         """As `PageableMemory.read`; drives the device first, so that a loop sees remote writes."""
         self._require_open()
         with translated("Failed to drive the device"):
-            self._driver.progress()
+            self._driver.look()
         return self.memory.read(length, offset)
 
     def write(self, data: Bytes, length: int, offset: int = 0) -> None:
