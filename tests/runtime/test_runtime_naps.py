@@ -15,7 +15,14 @@ from softhca.machine.processor import wait_readable
 from softhca.memory.host import HostMemory
 from softhca.runtime import progress_thread
 from softhca.runtime.clock import now_ns
-from softhca.runtime.loop import NEVER, POLLS_AT_ONCE, POLLS_BEFORE_NAP, SHORTEST_NAP_NS, EngineLoop
+from softhca.runtime.loop import (
+    COMPUTES_NS,
+    NEVER,
+    POLLS_AT_ONCE,
+    POLLS_BEFORE_NAP,
+    SHORTEST_NAP_NS,
+    EngineLoop,
+)
 
 BOUND_S = limit_s(20)
 NOW = 1_000_000_000
@@ -114,6 +121,45 @@ def test_a_yield_that_lets_nobody_compete_begins_no_spell(monkeypatch, bench):
     poller.miss(POLLS_AT_ONCE + 2)
     assert poller.yields == 2
     assert poller.loop.nap_choice.naps, "the second spell is one of polls"
+
+
+def test_who_computes_between_its_polls_does_not_nap(monkeypatch, bench):
+    """It has work to do, and looks now and then whether something has come."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    poller = Poller(bench)
+    for _ in range(4 * POLLS_BEFORE_NAP):
+        poller.now += COMPUTES_NS + 1
+        poller.miss()
+    assert not poller.naps
+    poller.miss(POLLS_BEFORE_NAP)
+    assert not poller.naps
+    poller.now += COMPUTES_NS
+    poller.miss()
+    assert len(poller.naps) == 1
+
+
+def test_the_time_of_what_was_done_between_two_polls_is_no_other_work(monkeypatch, bench):
+    """Of a nap, of a poll that finds something and of what is posted."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    poller = Poller(bench)
+
+    def nap(until_ns):
+        poller.naps.append(until_ns)
+        poller.now += 2 * COMPUTES_NS
+
+    poller.loop.nap = nap
+    poller.miss(POLLS_BEFORE_NAP + 2)
+    assert len(poller.naps) == 2
+    poller.now += 2 * COMPUTES_NS
+    poller.loop.kick()
+    poller.miss()
+    assert len(poller.naps) == 3
+    bench.wire.put(b"one")
+    poller.now += 2 * COMPUTES_NS
+    assert poller.loop.poll()
+    poller.now += 2 * COMPUTES_NS
+    poller.miss(POLLS_BEFORE_NAP + 1)
+    assert len(poller.naps) == 4
 
 
 def test_who_sleeps_by_itself_does_not_nap(monkeypatch, bench):

@@ -33,6 +33,8 @@ cdef class EngineLoop:
     cdef public object yield_processor
     cdef public NapChoice nap_choice
     cdef public object nap
+    cdef unsigned int quick_polls
+    cdef unsigned long long empty_ns
     cdef public Arrival arrival
     cdef readonly Arrival ring_arrival
     cdef bint polled

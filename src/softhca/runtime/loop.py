@@ -94,6 +94,10 @@ processor for the next one, just when its peer has an answer."""
 SHORTEST_NAP_NS = 20_000
 """No nap is shorter."""
 
+COMPUTES_NS = 50_000
+"""Who lets so much time pass between two empty polls has other work to do, and does not nap before it has
+polled `POLLS_BEFORE_NAP` times more without such a pause."""
+
 SINGLE_REQUEST_BYTES = cython.declare(cython.uint, 1024)
 """A single request up to this length, possibly followed by an acknowledgement, is answered before the link is
 polled again.  That poll would cost half as much as the answer, and a ping-pong peer sends nothing else until
@@ -110,6 +114,8 @@ DRAINED_BURSTS = cython.declare(cython.int, 1024)
 _KICK_NS = cython.declare(cython.ulonglong, KICK_NS)
 _YIELD = cython.declare(cython.int, YIELD)
 _SLEEP = cython.declare(cython.int, SLEEP)
+_COMPUTES_NS = cython.declare(cython.ulonglong, COMPUTES_NS)
+_POLLS_BEFORE_NAP = cython.declare(cython.uint, POLLS_BEFORE_NAP)
 _SHORTEST_NAP_NS = cython.declare(cython.ulonglong, SHORTEST_NAP_NS)
 _NO_QUEUE_PAIR = cython.declare(cython.uint, 0)
 _NEVER = cython.declare(cython.ulonglong, NEVER)
@@ -155,6 +161,8 @@ class EngineLoop:
         )
         self.nap_choice = NapChoice()
         self.nap: Callable[[int], object] | None = None
+        self.quick_polls = 0
+        self.empty_ns = 0  # when the last poll was empty; 0 where something was done since
         self.refusals = RefusalReport()
         self.yield_processor = yield_processor
         self.arrival = Arrival()
@@ -390,7 +398,8 @@ class EngineLoop:
         return self._poll(True)
 
     def look(self) -> bool:
-        """The same for a thread that does not nap: it knows itself how long it polls, and sleeps then."""
+        """The same for a thread that does not nap: it knows itself how long it polls, and sleeps then, or it
+        has other work to do than to poll."""
         return self._poll(False)
 
     def _poll(self, naps: bool) -> bool:
@@ -412,6 +421,7 @@ class EngineLoop:
         if worked:
             self.back_off.worked(now)
             self.nap_choice.done(now)
+            self.empty_ns = 0
         else:
             self._give_way(now, naps)
         return worked
@@ -419,21 +429,25 @@ class EngineLoop:
     def _give_way(self, now: int, naps: bool) -> None:
         """A poll at ``now`` was empty: others may have the processor."""
         advice: cython.int = self.back_off.missed(now)
+        self.quick_polls = 0 if self.empty_ns and now > self.empty_ns + _COMPUTES_NS else self.quick_polls + 1
+        self.empty_ns = now
         if advice == _YIELD:
             self.yield_processor()
             after: cython.ulonglong = self.now()
             self.back_off.yielded(now, after)
             if self.back_off.contended(after):
                 self.nap_choice.begins(after, self.back_off.contended_until_ns)
-        elif (
-            naps
-            and advice == _SLEEP
-            and self.nap_choice.naps
-            and self.nap is not None
-            and not self.lock.mine()
-        ):
-            nap_ns: cython.ulonglong = self.back_off.sleep_ns(now)
-            self.nap(now + (nap_ns if nap_ns > _SHORTEST_NAP_NS else _SHORTEST_NAP_NS))
+        elif advice == _SLEEP:
+            if (
+                naps
+                and self.quick_polls > _POLLS_BEFORE_NAP
+                and self.nap_choice.naps
+                and self.nap is not None
+                and not self.lock.mine()
+            ):
+                nap_ns: cython.ulonglong = self.back_off.sleep_ns(now)
+                self.nap(now + (nap_ns if nap_ns > _SHORTEST_NAP_NS else _SHORTEST_NAP_NS))
+            self.empty_ns = self.now()
 
     def kick(self) -> None:
         """The host rang doorbells or wrote commands: serve them and transmit at once; then give a round, if
@@ -444,6 +458,7 @@ class EngineLoop:
                 now: cython.ulonglong = self.now()
                 self.back_off.worked_ns = now  # a program that posts is not idle: shorter naps
                 self.nap_choice.done(now)
+                self.empty_ns = 0
                 self.serve(now)
                 if now - self.round_ns >= _KICK_NS:
                     self.polls += 1
