@@ -433,7 +433,7 @@ CHECKS: tuple[tuple[Mutant, str], ...] = (
        "pages are fetched from the first one on"), VERBS),
     (m("verbs-check-write-whole", "verbs/pageable.py", "self._memory.write(offset, source[:length])", "self._memory.write(offset, source)",
        "more is written to pageable memory than is asked for"), VERBS),
-    (m("verbs-check-read-old", "verbs/pageable.py", "        with translated(\"Failed to drive the device\"):\n            self._driver.progress()\n", "",
+    (m("verbs-check-read-old", "verbs/pageable.py", "        with translated(\"Failed to drive the device\"):\n            self._driver.look()\n", "",
        "pageable memory is read before the device has brought what came"), VERBS),
     (m("verbs-check-write-closed", "verbs/pageable.py", "        self._require_open()\n        self.memory.write", "        self.memory.write",
        "memory is written by a registration that is closed"), VERBS),
