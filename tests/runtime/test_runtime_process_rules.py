@@ -4,6 +4,7 @@ import array
 import errno
 import select
 import socket
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from softhca.runtime import messages, process
 from softhca.runtime.leader_lock import LeaderLock
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.wake_event import WakeEvent
+from softhca.runtime.wake_socket import WakeSocket
 
 
 class Channel(ProcessChannel):
@@ -90,6 +92,44 @@ def test_who_is_interrupted_between_two_steps_of_leading_leads_no_more(channel, 
     assert not channel._leader_lock.locked()
     assert not channel._leader_lock.mine()
     lead(channel)
+
+
+@pytest.mark.parametrize("step", ["behind the flag", "at the wake-up"])
+def test_who_is_interrupted_in_a_kick_wakes_the_adapter_all_the_same(channel, monkeypatch, step):
+    """The flag that says that it sleeps is taken away: nobody else would wake it."""
+    cas = process.atomic_cas64
+    channel.flag[0] = 1
+
+    def interrupted(*arguments):
+        monkeypatch.undo()
+        if arguments:
+            cas(*arguments)
+        raise KeyboardInterrupt
+
+    if step == "behind the flag":
+        monkeypatch.setattr(process, "atomic_cas64", interrupted)
+    else:
+        monkeypatch.setattr(channel._wake_socket, "wake", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        channel.kick()
+    assert (channel.noted, channel.flag[0]) == (["woken"], 0)
+
+
+def test_what_a_signal_handler_raises_at_a_wake_up_is_not_lost():
+    """TimeoutError is an OSError, as what a socket says whose other end has gone."""
+
+    def late(number, frame):
+        raise TimeoutError
+
+    def send(*_):
+        late(0, sys._getframe())
+
+    with pytest.raises(TimeoutError):
+        WakeSocket(SimpleNamespace(send=send)).wake()
+    one, other = WakeSocket.pair()
+    other.close()
+    one.wake()
+    one.close()
 
 
 def test_no_lock_of_a_wait_is_taken_by_steps_of_python(channel, monkeypatch):

@@ -142,11 +142,18 @@ class ProcessChannel(HostChannel):
     def kick(self) -> None:
         """Wake the adapter if it sleeps."""
         self._kicked = True
-        # A full barrier: an adapter that raises the flag later sees what was written to the rings.
-        if atomic_cas64(self._flag_address, 1, 0):
-            wake_socket = self._wake_socket
-            if wake_socket is not None:
-                wake_socket.wake()
+        try:
+            # A full barrier: an adapter that raises the flag later sees what was written to the rings.
+            if atomic_cas64(self._flag_address, 1, 0):
+                self._wake()
+        except BaseException:  # of a signal handler: who takes the flag away must wake, for nobody else will
+            self._wake()
+            raise
+
+    def _wake(self) -> None:
+        wake_socket = self._wake_socket
+        if wake_socket is not None:
+            wake_socket.wake()
 
     def progress(self) -> bool:
         """The adapter drives itself; check now and then whether it is alive (else DriverError EIO)."""

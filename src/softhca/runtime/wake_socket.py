@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import socket
 
+from softhca.machine.signals import raised_by_handler
+
 DRAIN_BYTES = 4096
 
 
@@ -37,9 +39,11 @@ class WakeSocket:
 
     def wake(self) -> None:
         """Wake the other side; nothing happens where it has gone."""
-        # A buffer that is full is readable anyway.
-        with contextlib.suppress(OSError):
+        try:
             self._end.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError as error:  # a buffer that is full is readable anyway
+            if raised_by_handler(error):
+                raise
 
     def drain(self) -> bool:
         """Forget what the other side has sent; False when it has closed its end."""
