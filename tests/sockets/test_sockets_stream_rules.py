@@ -33,7 +33,9 @@ from softhca.sockets.protocol import (
     Notification,
     Offer,
 )
+from softhca.sockets.staging import Staging
 from softhca.sockets.stream import Guard, Stream
+from softhca.sockets.stream_path import LOOK_EACH
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
 from softhca.sockets.stream_state import StreamState
@@ -593,3 +595,77 @@ def test_an_event_that_comes_while_credit_is_told_is_asked_for_anew(made: Script
     made.stream._pump()
     assert made.state.received == OWED + 2
     assert made.noted[-1] == ("event", OWED + 2)
+
+
+def test_a_completion_in_error_ends_the_connection_and_answers_for_nothing(made: Scripted) -> None:
+    made.come += [(5, 0, 0, 9), (5, int(e.IBV_WC_RECV), data(), 0)]
+    made.stream._owed = OWED
+    made.stream._pump()
+    assert made.stream.error == errno.ECONNRESET
+    assert (("retired", 9) in made.noted, made.state.own.available) == (False, 0)
+    assert ("receives", OWED) not in made.noted
+
+
+@pytest.mark.parametrize(
+    ("change", "may"),
+    [("", True), ("unopened", False), ("no room", False), ("full", False), ("no copies", False),
+     ("no copies, deaf", True), ("no room, said", True), ("unopened, error", True)],
+)  # fmt: skip
+def test_who_may_send_finds_room_everywhere_or_is_told_of_the_end(
+    made: Scripted, change: str, may: bool
+) -> None:
+    staging = made.sender.staging = Staging.__new__(Staging)
+    staging.length, staging.head, staging.tail = 4096, 100, 4195
+    if "unopened" in change:
+        made.state.opened = False
+    if "no room" in change:
+        made.state.next_data(POOL, POOL)
+    if "full" in change:
+        made.sender.inflight.extend((number, 0, None) for number in range(MESSAGES))
+    if "no copies" in change:
+        staging.tail += 1
+    made.state.deaf, made.state.said_fin = "deaf" in change, "said" in change
+    made.stream.error = errno.ECONNRESET if "error" in change else 0
+    assert made.stream.writable is may
+
+
+@pytest.mark.parametrize("change", ["data", "end", "error", "ended here", ""])
+def test_who_may_receive_finds_bytes_or_an_end(made: Scripted, change: str) -> None:
+    if change == "data":
+        made.arrives(data())
+    elif change == "end":
+        made.arrives(fin(False))
+    made.stream._pump()
+    made.stream.error = errno.ECONNRESET if change == "error" else 0
+    made.stream.receiving_ended = change == "ended here"
+    assert made.stream.readable is (change != "")
+    made.stream._state = None  # type: ignore[assignment]
+    assert not made.stream.readable
+
+
+def test_nothing_is_told_to_whom_is_gone(made: Scripted) -> None:
+    made.stream.error = errno.ECONNRESET
+    made.stream._credit(True, True)
+    made.stream._send_fin(True)
+    made.stream._send_reset()
+    assert (made.noted, made.said) == ([], [])
+
+
+def test_whether_the_adapter_writes_in_place_is_asked_less_and_less_often_and_told_once(
+    made: Scripted,
+) -> None:
+    asked: list[int] = []
+    told: list[int] = []
+    places = iter([False] * 14 + [True])
+    made.stream._writes_in_place = lambda: asked.append(made.sender.number) or next(places)  # type: ignore[method-assign]
+    made.sender.tell_in_memory = lambda: told.append(made.sender.number)  # type: ignore[method-assign]
+    made.stream._next_look = 1
+    for number in range(1, 3 * LOOK_EACH + 1):
+        made.sender.number = number
+        if number >= made.stream._next_look:
+            made.stream._look_for_place()
+    assert asked == [1 << power for power in range(13)] + [2 * LOOK_EACH, 3 * LOOK_EACH]
+    assert told == [3 * LOOK_EACH]
+    made.sender.in_memory = True
+    made.stream._look_for_place()
+    assert (len(asked), len(told)) == (15, 1)
