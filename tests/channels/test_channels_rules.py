@@ -216,6 +216,15 @@ def test_a_request_that_is_given_up_is_accepted_by_nobody(pair: Pair, later: Lat
         each.kill()
 
 
+def test_who_polls_before_it_sleeps_does_not_nap(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside busy programs an event loop would stand still for each of a task's polls."""
+    looks: list[str] = []
+    monkeypatch.setattr(pair[0]._link, "_driver", SimpleNamespace(look=lambda: looks.append("look")))
+    pair[0]._link._progress()
+    monkeypatch.undo()
+    assert looks == ["look"]
+
+
 def test_what_has_come_before_the_end_is_received(pair: Pair) -> None:
     """Also where the end of the connection is heard first."""
     client, server = pair

@@ -224,5 +224,7 @@ CONNECTED: tuple[tuple[Mutant, str], ...] = (
        "a loop watches a closed descriptor"), WAITING),
     (m("channels-aio-listener-before", "channels/aio.py", "            if not self.sync.closed:\n                await future", "            await future",
        "a task sleeps at a listener that was closed just before"), WAITING),
+    (m("channels-poll-naps", LINK, "self._driver.look()", "self._driver.progress()",
+       "beside busy programs an event loop stands still for each poll of a task that waits"), "channels/test_channels_rules.py"),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -274,7 +274,7 @@ class Link:
 
     def _progress(self) -> None:
         try:
-            self._driver.progress()
+            self._driver.look()
         except DriverError as error:
             self._device_gone(error)
 
