@@ -9,7 +9,7 @@ import select
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -323,6 +323,45 @@ def test_a_forked_child_has_nothing_of_its_parent_s(made: Turning, ready: int) -
     made.turn()
     assert noted == ["stream", "relay", "soon"]
     assert made.began == 2
+
+
+class Interrupted(threading.Thread):
+    """A thread that runs, and whose start a signal handler's exception has ended; the next one's not."""
+
+    made: ClassVar[list[threading.Thread]] = []
+
+    def start(self) -> None:
+        super().start()
+        self.made.append(self)
+        if len(self.made) == 1:
+            raise KeyboardInterrupt
+
+
+def test_the_thread_of_a_start_that_was_interrupted_is_not_a_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, called = Hub("test"), threading.Event()
+    monkeypatch.setattr(Interrupted, "made", [])
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one.start()
+    assert one._thread is None
+    one.start()
+    one.start()
+    orphan, thread = Interrupted.made
+    one.soon(called.set)
+    assert called.wait(limit_s(20))
+    one.after(0.001, lambda: None)
+    orphan.join(limit_s(5))
+    assert not orphan.is_alive()
+    assert thread.is_alive()
+    epoll, bell = one._epoll, one._bell
+    one._epoll = None
+    os.eventfd_write(bell, 1)
+    thread.join(limit_s(20))
+    assert epoll is not None
+    epoll.close()
+    os.close(bell)
 
 
 def test_a_hub_of_its_own_calls_from_another_thread() -> None:

@@ -104,6 +104,40 @@ def test_an_attendant_whose_thread_has_ended_is_started_again() -> None:
     assert made._thread is not first
 
 
+def test_an_attendant_whose_start_was_interrupted_is_not_a_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By an exception of a signal handler: the thread runs, and tells nobody that the device has ended."""
+    began, told = threading.Event(), []
+
+    class Follower:
+        def device_ended(self) -> None:
+            told.append(self)
+
+    device = NoDevice(lambda ended: began.wait())
+    made = completion_thread.CompletionThread(device)  # type: ignore[arg-type]
+    follower = Follower()
+    made._followers.add(follower)
+    run = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        run(thread)
+        made_threads.append(thread)
+        raise KeyboardInterrupt
+
+    made_threads: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.start()
+    assert made._thread is None
+    began.set()
+    made_threads[0].join(limit_s(5))
+    ended, device.alive = not made_threads[0].is_alive(), False
+    assert ended
+    assert not told
+
+
 def test_calls_that_come_again_and_again_wake_the_completion_thread_once_in_8_ms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

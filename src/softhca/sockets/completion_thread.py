@@ -49,6 +49,7 @@ class CompletionThread:
         self._calls = self._waiting = 0
         self._parked = self._inside = self._handed = False
         self._thread: threading.Thread | None = None
+        self._left: set[threading.Thread] = set()  # that run maybe, and are to end
         self._followers: WeakMembers[Follower] = WeakMembers()
 
     def follow(self, follower: Follower) -> None:
@@ -63,11 +64,16 @@ class CompletionThread:
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="softhca-completions", daemon=True)
+                self._thread = thread
                 try:
                     thread.start()
                 except RuntimeError as error:
+                    self._thread = None
                     raise OSError(11, str(error)) from None
-                self._thread = thread
+                except BaseException:  # of a signal handler: perhaps it runs
+                    self._left.add(thread)
+                    self._thread = None
+                    raise
 
     def wait(self, ended: Callable[[], bool], deadline_s: float | None) -> bool:
         """Wait in a call, in its thread, for the device's events until ``ended()``; False at the deadline (of
@@ -111,12 +117,14 @@ class CompletionThread:
     def _run(self) -> None:
         with contextlib.suppress(DriverError):  # the device has ended, too
             self._attend()
+        if self._has_left():
+            return
         for each in self._followers:
             each.device_ended()
 
     def _attend(self) -> None:
         seen, pause_s = -1, _FIRST_S
-        while self._driver.alive:
+        while self._driver.alive and not self._has_left():
             calls = self._begun()
             if self._waiting or calls != seen:
                 if calls != seen:
@@ -129,6 +137,10 @@ class CompletionThread:
             self._driver.wait_for(partial(self._is_relieved, calls))
             self._inside = False
             time.sleep(_HAND_OVER_S)
+
+    def _has_left(self) -> bool:
+        """Whether another thread is to attend in place of this one."""
+        return bool(self._left) and threading.current_thread() in self._left
 
     def _begun(self) -> int:
         """How many calls have waited, or polled, until now."""

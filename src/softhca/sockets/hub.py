@@ -45,6 +45,7 @@ class Hub:
         self.streams: WeakMembers[Stream] = WeakMembers()
         self.relays: set[Relay] = set()
         self._thread: threading.Thread | None = None
+        self._left: set[threading.Thread] = set()  # that run maybe, and are to end
         self._later: deque[Callback] = deque()
         self._bell = -1
         self._due: list[tuple[float, int, Callback]] = []
@@ -81,12 +82,16 @@ class Hub:
                 self._open()
             if self._thread is not None:
                 return
-            made = threading.Thread(target=self._run, name=self._name, daemon=True)
+            made = self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             try:
                 made.start()
             except RuntimeError as error:
+                self._thread = None
                 raise OSError(errno.EAGAIN, str(error)) from None
-            self._thread = made
+            except BaseException:  # of a signal handler: perhaps it runs
+                self._left.add(made)
+                self._thread = None
+                raise
 
     def _open(self) -> None:
         """With the lock: a new epoll, which watches everything.  The thread leaves the one before, if any."""
@@ -160,6 +165,8 @@ class Hub:
                 if self._epoll is epoll:
                     time.sleep(PAUSE_S)  # there is no descriptor left for another one
                 continue
+            if self._left and threading.current_thread() in self._left:
+                return
             self._call_due()
             for fd, _ in found:
                 if fd == self._bell:
