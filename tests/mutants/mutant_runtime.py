@@ -31,6 +31,8 @@ RUNTIME: tuple[tuple[Mutant, str], ...] = (
        "a ping-pong whose ends have their slices together sleeps between messages"), NAPS),
     (m("nap-ends-unseen", "runtime/progress_thread.py", "                loop.sleeper.nap_ends()\n", "",
        "a program that napped, posts and polls no more has nobody who sends again for it"), NAPS),
+    (m("nap-interrupted-tells-nobody", "runtime/progress_thread.py", "            self._notify_followers()  # as in `wait`\n", "",
+       "who waits follows a thread that was interrupted at the end of its nap for ever"), "runtime/test_runtime_spinning.py"),
     (m("nap-settles-nothing", "runtime/progress_thread.py", "                    loop.settle(loop.clock())  # what", "                    pass  # what",
        "what another thread has posted during a nap is sent again by nobody"), NAPS),
     (m("nap-end-disturbs-waiters", "runtime/sleeper.py", "        if not self.waiters:\n            self.wakeup_ns = self.background_ns\n\n    def waiter", "        self.wakeup_ns = self.background_ns\n\n    def waiter",

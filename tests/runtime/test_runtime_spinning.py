@@ -212,6 +212,25 @@ def test_who_is_interrupted_in_a_nap_leads_no_more(progress, monkeypatch):
     assert progress._leader_lock.acquire(blocking=False)
 
 
+def test_who_is_interrupted_at_the_end_of_a_nap_tells_those_who_wait(progress, monkeypatch):
+    """It leads no more, and was about to: nobody else would, and they would follow nobody for ever."""
+    progress.loop = Loop()
+    progress.loop.polls = 0
+    monkeypatch.setattr(progress, "_block", lambda *_, **__: None)
+    told = []
+    monkeypatch.setattr(progress, "_notify_followers", lambda: told.append(progress._leading))
+
+    def interrupted():
+        progress._leading = False
+        progress._leader_lock.release()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, "_stop_leading", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        progress.nap(NEVER)
+    assert told == [False]
+
+
 def test_a_follower_that_looked_before_a_change_does_not_sleep(progress):
     """What changes between its look and its sleep is told: without a second thread, at the exact moment."""
     loop = Loop()

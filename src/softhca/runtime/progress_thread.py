@@ -347,6 +347,9 @@ class Progress:
                 self._block(loop, until_ns, leading=True, exactly=True)
             finally:
                 self._stop_leading()
+        except BaseException:
+            self._notify_followers()  # as in `wait`
+            raise
         finally:
             if not nested:
                 self._lead_no_more()
