@@ -33,6 +33,8 @@ RUNTIME: tuple[tuple[Mutant, str], ...] = (
        "a program that napped, posts and polls no more has nobody who sends again for it"), NAPS),
     (m("nap-interrupted-tells-nobody", "runtime/progress_thread.py", "            self._notify_followers()  # as in `wait`\n", "",
        "who waits follows a thread that was interrupted at the end of its nap for ever"), "runtime/test_runtime_spinning.py"),
+    (m("sleep-interrupted-goes-on", "runtime/progress_thread.py", "        finally:  # a signal handler may raise, and", "        except ZeroDivisionError:\n            pass\n        if True:  # a signal handler may raise, and",
+       "peers on this host wake a thread that was interrupted long ago"), NAPS),
     (m("nap-settles-nothing", "runtime/progress_thread.py", "                    loop.settle(loop.clock())  # what", "                    pass  # what",
        "what another thread has posted during a nap is sent again by nobody"), NAPS),
     (m("nap-end-disturbs-waiters", "runtime/sleeper.py", "        if not self.waiters:\n            self.wakeup_ns = self.background_ns\n\n    def waiter", "        self.wakeup_ns = self.background_ns\n\n    def waiter",

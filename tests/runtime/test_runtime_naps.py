@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 from fake_engine import Bench
@@ -293,6 +294,27 @@ def test_the_end_of_a_nap_leaves_who_waits_its_moment(bench):
     sleeper.waiters = 0
     sleeper.nap_ends()
     assert sleeper.wakeup_ns == sleeper.background_ns
+
+
+@pytest.mark.parametrize("exactly", [False, True])
+def test_who_is_interrupted_in_its_sleep_sleeps_no_more_for_peers(bench, monkeypatch, exactly):
+    """Else they would wake it at every packet, for ever."""
+    asleep, progress = [], bench.progress
+
+    def interrupted(*_):
+        assert asleep == ["asleep"]
+        raise KeyboardInterrupt
+
+    bench.loop.same_host = SimpleNamespace(
+        arm_wakeup=lambda: not asleep.append("asleep"), disarm_wakeup=asleep.pop, forget=int
+    )
+    monkeypatch.setattr(progress_thread, "wait_readable", interrupted)
+    monkeypatch.setattr(progress, "_leader_poll", SimpleNamespace(poll=interrupted, fileno=int, close=int))
+    with pytest.raises(KeyboardInterrupt):
+        progress._block(bench.loop, NEVER, True, exactly)
+    bench.loop.same_host = None
+    monkeypatch.undo()
+    assert not asleep
 
 
 def test_a_second_napper_follows_the_first_one(bench, sleeps):

@@ -240,17 +240,19 @@ class Progress:
             deadline_ns = loop.deadline()
             wakeup_ns = loop.sleeper.begin_sleep(deadline_ns, until_ns, leading)
         epoll = self._leader_poll if leading else self._thread_poll
-        if exactly:
-            wait_readable(epoll.fileno(), max(0, wakeup_ns - now))
-        else:
-            epoll.poll(timeout_s(wakeup_ns, now), 8)
-        self.wakeups += 1
-        if loop.same_host is not None or loop.clients is not None:
-            with loop.lock:
-                if loop.same_host is not None:
-                    loop.same_host.disarm_wakeup()
-                if loop.clients is not None:
-                    loop.clients.disarm_wakeup()
+        try:
+            if exactly:
+                wait_readable(epoll.fileno(), max(0, wakeup_ns - now))
+            else:
+                epoll.poll(timeout_s(wakeup_ns, now), 8)
+        finally:  # a signal handler may raise, and peers would go on waking a thread that does not sleep
+            self.wakeups += 1
+            if loop.same_host is not None or loop.clients is not None:
+                with loop.lock:
+                    if loop.same_host is not None:
+                        loop.same_host.disarm_wakeup()
+                    if loop.clients is not None:
+                        loop.clients.disarm_wakeup()
         _drain(self._leader_wake if leading else self._thread_wake)
 
     # Application threads
