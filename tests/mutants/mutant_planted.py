@@ -96,7 +96,7 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "another host takes the stream of a connection within this one"), LISTENING_RULES),
     (m("listening-unanswered-is-claimed", LISTENING, "                served.take_back(*key)\n", "                pass\n",
        "a connection is given a stream whose peer has none"), LISTENING_RULES),
-    (m("listening-given-up-stays-open", LISTENING, "        for each in given_up:\n            each.refuse()\n", "",
+    (m("listening-given-up-stays-open", LISTENING, "        for each in given_up:\n            each.refuse()\n        if full", "        if full",
        "streams that nobody claims keep their memory"), LISTENING_RULES),
     (m("listening-accepts-what-is-not-used", LISTENING, "        if stream.opened:\n            return stream\n        stream.refuse()\n        return None", "        return stream",
        "a server waits at a stream whose client speaks by TCP"), "sockets/test_sockets_scarce.py"),

@@ -43,6 +43,7 @@ def served() -> Any:
     made = listening.Served.__new__(listening.Served)
     made.closed = False
     made._lock, made._ready = threading.RLock(), {}
+    made._looks = True
     return made
 
 
@@ -75,6 +76,41 @@ def test_what_nobody_claims_in_time_is_given_up_when_the_next_one_comes(
     assert [each.refused for each in (first, second, third)] == [1, 0, 0]
     assert served.claim(HERE, 1) is None
     assert served.claim(HERE, 2) is second
+
+
+def test_what_nobody_claims_is_given_up_also_where_no_other_comes(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peers that were interrupted leave such streams behind, and the memory of each."""
+    now_s, later = 1000.0, []
+    monkeypatch.setattr(listening, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(listening.HUB, "after", lambda seconds, call: later.append((seconds, call)))
+    served._looks = False
+    first, second = Waiting(), Waiting()
+    served.add((HERE, 1), first, HERE)
+    now_s += 1
+    served.add((HERE, 2), second, HERE)
+    ((seconds, look),) = later
+    now_s += seconds
+    look()
+    assert [each.refused for each in (first, second)] == [1, 0]
+    assert len(later) == 2
+    now_s += seconds
+    later[1][1]()
+    assert (second.refused, served._ready, len(later)) == (1, {}, 2)
+    served.add((HERE, 3), Waiting(), HERE)
+    assert len(later) == 3
+
+
+def test_whose_peer_was_gone_before_it_used_its_stream_does_not_wait(served: Any) -> None:
+    """One that used it may have sent data, which are to be read."""
+    unused, used, living = Waiting(), Waiting(), Waiting()
+    for number, each in enumerate((unused, used, living)):
+        served.add((HERE, number), each, HERE)
+    unused.opened = living.opened = False
+    unused.error = used.error = errno.ECONNRESET
+    served.add((HERE, 3), Waiting(), HERE)
+    assert [each.refused for each in (unused, used, living)] == [1, 0, 0]
 
 
 def test_one_that_has_failed_meanwhile_makes_way_for_the_next_one_from_there(served: Any) -> None:

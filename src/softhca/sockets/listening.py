@@ -2,8 +2,8 @@
 
 A request names the TCP addresses of the connection to be made.  It is answered by the hub's thread, without
 the application, as a kernel answers; `Served.claim` gives the stream to whoever accepts that TCP connection.
-A stream that nobody claims within `UNCLAIMED_S` is given up when the next request comes, and there are `MOST`
-at most of one listening socket.
+A stream that nobody claims within `UNCLAIMED_S` is given up when the next request comes, or by the hub soon
+after, one whose peer was gone before it used it at once; there are `MOST` at most of one listening socket.
 
 Only where this process alone can accept a TCP connection is its port served: not with SO_REUSEPORT, not where
 another process has the listening socket, too, and not after a fork.
@@ -16,6 +16,7 @@ import os
 import socket as kernel
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -103,7 +104,7 @@ class Served:
         self._users = 1
         self._lock = threading.RLock()
         self._ready: dict[Key, tuple[float, Stream]] = {}
-        self._begun = False
+        self._begun = self._looks = False
         self._early: list[Callable[[], object]] = []
         self._advertisements: list[PortAdvertisement] = []
         self.closed = False
@@ -168,19 +169,43 @@ class Served:
 
     def add(self, key: Key, stream: Stream, _: bytes) -> None:
         """``stream`` waits for the TCP connection from ``key``.  `ProtocolError`: that is not possible."""
-        limit = time.monotonic() - UNCLAIMED_S
         with self._lock:
-            old = [each for each, (since, _) in self._ready.items() if since < limit]
-            given_up = [self._ready.pop(each)[1] for each in old]
+            given_up = self._take_old()
             if key in self._ready and self._ready[key][1].error:
                 given_up.append(self._ready.pop(key)[1])
             full = self.closed or len(self._ready) >= MOST or key in self._ready
             if not full:
                 self._ready[key] = time.monotonic(), stream
+                self._look_later()
         for each in given_up:
             each.refuse()
         if full:
             raise ProtocolError("too many streams wait to be accepted, or one from there")
+
+    def _take_old(self) -> list[Stream]:
+        """With the lock: those that nobody has claimed, or whose peer was gone before it used them."""
+        limit = time.monotonic() - UNCLAIMED_S
+        old = [
+            each
+            for each, (since, stream) in self._ready.items()
+            if since < limit or (stream.error and not stream.opened)
+        ]
+        return [self._ready.pop(each)[1] for each in old]
+
+    def _look_later(self) -> None:
+        """With the lock: have the hub give up what is old by then, while there is anything."""
+        if self._ready and not self._looks:
+            self._looks = True
+            HUB.after(UNCLAIMED_S, partial(_look, weakref.ref(self)))
+
+    def give_up_old(self) -> None:
+        """The hub: no request may follow, which would."""
+        with self._lock:
+            self._looks = False
+            given_up = self._take_old()
+            self._look_later()
+        for each in given_up:
+            each.refuse()
 
     def claim(self, host: bytes, port: int) -> Stream | None:
         """The stream that belongs to the TCP connection from there; None: it has none.
@@ -227,6 +252,12 @@ class Served:
         self._go_on()
         for stream in waiting:
             stream.refuse()
+
+
+def _look(served: weakref.ref[Served]) -> None:
+    found = served()
+    if found is not None:
+        found.give_up_old()
 
 
 class Listener(requests.RequestListener):
