@@ -35,6 +35,8 @@ RUNTIME: tuple[tuple[Mutant, str], ...] = (
        "who waits follows a thread that was interrupted at the end of its nap for ever"), "runtime/test_runtime_spinning.py"),
     (m("sleep-interrupted-goes-on", "runtime/progress_thread.py", "        finally:  # a signal handler may raise, and", "        except ZeroDivisionError:\n            pass\n        if True:  # a signal handler may raise, and",
        "peers on this host wake a thread that was interrupted long ago"), NAPS),
+    (m("process-interrupted-tells-nobody", "runtime/process.py", "            self._notify_waiters()  # a signal handler has raised", "            # a signal handler has raised",
+       "who waits follows a thread that was interrupted at the end of its lead for ever"), "runtime/test_runtime_process_rules.py"),
     (m("nap-settles-nothing", "runtime/progress_thread.py", "                    loop.settle(loop.clock())  # what", "                    pass  # what",
        "what another thread has posted during a nap is sent again by nobody"), NAPS),
     (m("nap-end-disturbs-waiters", "runtime/sleeper.py", "        if not self.waiters:\n            self.wakeup_ns = self.background_ns\n\n    def waiter", "        self.wakeup_ns = self.background_ns\n\n    def waiter",

@@ -132,6 +132,21 @@ def test_what_a_signal_handler_raises_at_a_wake_up_is_not_lost():
     one.close()
 
 
+def test_who_is_interrupted_when_it_leads_no_more_tells_those_who_wait(channel, monkeypatch):
+    """They would follow nobody: it has let the lead go, and nobody has heard of it."""
+    told = []
+
+    def interrupted():
+        channel._leader_lock.release()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(channel, "_lead_no_more", interrupted)
+    monkeypatch.setattr(channel, "_notify_waiters", lambda: told.append(channel._leader_lock.locked()))
+    with pytest.raises(KeyboardInterrupt):
+        channel.wait(lambda: False, 0.0)
+    assert told == [False]
+
+
 def test_no_lock_of_a_wait_is_taken_by_steps_of_python(channel, monkeypatch):
     """A signal handler may raise between them, and the lock stays taken."""
 

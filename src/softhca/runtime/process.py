@@ -210,6 +210,9 @@ class ProcessChannel(HostChannel):
         nested = self._leader_lock.mine()  # in a signal handler of the thread that leads
         try:
             return self._wait(ready, until_ns)
+        except BaseException:
+            self._notify_waiters()  # a signal handler has raised: it was about to, perhaps
+            raise
         finally:
             if not nested and self._leader_lock.mine():  # interrupted when it began, or ended, to lead
                 self._lead_no_more()
