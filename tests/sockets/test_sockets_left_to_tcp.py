@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket as kernel
+import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -16,7 +17,8 @@ from machine_speed import limit_s
 from softhca import sockets
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
-from softhca.sockets import port_lookup, registrations
+from softhca.machine.kernel_sockets import KernelSocket
+from softhca.sockets import connecting, port_lookup, registrations
 from softhca.sockets.connecting import Asking
 from softhca.sockets.hub import CONNECTING, HUB
 from softhca.sockets.in_progress import InProgress
@@ -175,3 +177,55 @@ def test_a_stream_that_has_failed_before_it_is_used_is_none(monkeypatch: pytest.
     assert asking.take() is made
     assert asking._stream is None
     asking.end()
+
+
+def test_who_is_interrupted_before_it_has_its_stream_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a signal handler that raises between the taking of the stream and its use."""
+    taken: list[Stream] = []
+    take = Asking.take
+
+    def noted(asking: Asking, *arguments: Any) -> Stream | None:
+        found = take(asking, *arguments)
+        if found is not None:
+            taken.append(found)
+        return found
+
+    def interrupted(asking: Asking) -> None:
+        monkeypatch.undo()
+        asking.end()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Asking, "take", noted)
+    monkeypatch.setattr(Asking, "end", interrupted)
+    with (
+        sockets.create_server(("127.0.0.1", 0)) as server, sockets.socket() as client,
+        pytest.raises(KeyboardInterrupt),
+    ):  # fmt: skip
+        client.connect(server.getsockname())
+    assert [each._closed for each in taken] == [True]
+
+
+@pytest.mark.parametrize("step", ["is_here", "own_address"])
+def test_what_a_signal_handler_raises_in_a_connect_leaves_nothing_to_tcp(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """TimeoutError, as of an alarm, is an OSError, as what says that there is no RDMA."""
+
+    def late(number: int, frame: Any) -> None:
+        raise TimeoutError("the alarm")
+
+    def alarmed(*_: object) -> None:
+        late(0, sys._getframe())
+
+    class Alarmed(KernelSocket):
+        __new__ = alarmed
+
+    if step == "own_address":
+        monkeypatch.setattr(connecting, step, alarmed)
+    else:
+        monkeypatch.setattr(connecting, "KernelSocket", Alarmed)
+    with (
+        sockets.create_server(("127.0.0.1", 0)) as server, sockets.socket() as client,
+        pytest.raises(TimeoutError, match="the alarm"),
+    ):  # fmt: skip
+        client.connect(server.getsockname())

@@ -226,3 +226,25 @@ def test_messages_that_are_told_are_the_peer_s_word_that_it_is_there(life: Life)
     life.arrives(Notification(CREDIT).encode())
     life.stream._pump()
     assert life.stream.opened
+
+
+@pytest.mark.parametrize("step", ["cmid", "cq", "pool"])
+def test_what_a_signal_handler_interrupts_in_the_end_of_a_stream_the_hub_does(life: Life, step: str) -> None:
+    stream: Any = life.stream
+    one = {"cmid": life.cmid, "cq": stream._cq, "pool": stream.receiver.pool}[step]
+    close = one.close
+
+    def interrupted() -> None:
+        one.close = close
+        raise KeyboardInterrupt
+
+    one.close = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        stream.destroy()
+    stream.destroy()
+    assert stream._closed
+    assert step not in life.closed
+    (rest,) = life.soon
+    rest()
+    assert set(life.closed) == {"cmid", "cq", "pool"}
+    assert stream._handle.on_event is None

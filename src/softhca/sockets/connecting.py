@@ -22,6 +22,7 @@ from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.driver.rdmacm.events import IdentifierEvent
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import raised_by_handler
 from softhca.sockets import devices
 from softhca.sockets.port_lookup import gids_of
 from softhca.sockets.protocol import Offer, ProtocolError
@@ -94,7 +95,9 @@ def is_here(host: str) -> bool:
     try:
         with KernelSocket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((host.split("%", 1)[0], 0))
-    except OSError:
+    except OSError as error:
+        if raised_by_handler(error):
+            raise
         return False
     return True
 
@@ -105,7 +108,9 @@ def source_towards(address: tuple[object, ...], family: int) -> str | None:
         with KernelSocket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except OSError:
+    except OSError as error:
+        if raised_by_handler(error):
+            raise
         return None
 
 
@@ -244,11 +249,15 @@ class Asking:
         stream = self._stream  # once: another thread may end it
         return self.opening and stream is not None and stream.told
 
-    def take(self) -> Stream | None:
-        """The stream, which is the caller's from here on; None: there is none, or its peer is not told."""
+    def take(self, taken: list[Stream] | None = None) -> Stream | None:
+        """The stream, which is the caller's from here on, who may be interrupted before he has it: ``taken``
+        has it before.  None: there is none, or its peer is not told.
+        """
         made = self._stream
         if made is None or made.error or not self.told:
             return None
+        if taken is not None:
+            taken.append(made)
         self._stream = self._cmid = None  # what fails before that is given back by `end`
         return made
 
@@ -264,16 +273,18 @@ class Asking:
             self._channel.close()
 
 
-def ask(gid: bytes, port: int, names: Names, settings: Settings, limit_s: float) -> Stream | None:
+def ask(
+    gid: bytes, port: int, names: Names, settings: Settings, limit_s: float, taken: list[Stream] | None = None
+) -> Stream | None:
     """A stream to ``port`` at ``gid``, which is waited for; None where there is none.  `PoolError` where this
-    side cannot.
+    side cannot.  ``taken`` as `Asking.take`.
     """
     asking = Asking(gid, port, names, settings)
     try:
         made = asking.answered(asking.next_event(limit_s)) if asking.begin() else None
         if made is not None:
             made.wait(lambda: made.told, time.monotonic() + limit_s)
-        return asking.take()
+        return asking.take(taken)
     except FAILED:
         return None
     finally:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import raised_by_handler
 from softhca.sockets.hub import HUB, Hub
 
 _CREDENTIALS = struct.Struct("3i")
@@ -112,7 +113,9 @@ def gids_of(port: int, address: bytes) -> list[bytes]:
             text = b""
             while len(text) < _MOST_GIDS * GID_BYTES and (more := asking.recv(4096)):
                 text += more
-        except OSError:
+        except OSError as error:
+            if raised_by_handler(error):
+                raise
             return []
     return _gids(text)
 

@@ -355,12 +355,25 @@ class Stream(StreamPath):
         return True
 
     def destroy(self) -> None:
-        """Give everything back at once; may be called again."""
+        """Give everything back at once; may be called again.  Where a signal handler raises meanwhile the hub
+        goes on with it.
+        """
+        mine = False
+        try:
+            with self._guard:
+                if self._closed:
+                    return
+                mine = self._closed = True
+                self.error = self.error or errno.EBADF
+            self._give_back()
+        except BaseException:
+            if mine:
+                HUB.soon(self._give_back)
+            raise
+
+    def _give_back(self) -> None:
+        """All that there is still; may be called again."""
         with self._guard:
-            if self._closed:
-                return
-            self._closed = True
-            self.error = self.error or errno.EBADF
             mapped = self.receiver.mappings()
         for release in mapped:
             release()
@@ -370,10 +383,11 @@ class Stream(StreamPath):
             self._cmid.close()
         with contextlib.suppress(*FAILED):
             self._cq.close()
-        channel, self._channel = self._channel, None
+        channel = self._channel
         if channel is not None:
             channel.channel.on_post = None
             channel.close()
+            self._channel = None
         self.receiver.pool.close()
         self.sender.close()
         self._driver_waiters()

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import raised_by_handler
 from softhca.sockets import cm_listening, connecting, defaults, forking, listening, requests
 from softhca.sockets.carried import Carried, carried_of, carry
 from softhca.sockets.cm_listening import CmServed
@@ -114,17 +115,17 @@ class socket(DatagramSocket):
         """
         self._check_unconnected()
         if self.gettimeout() == 0 and self._may_upgrade():
-            code = self.connect_ex(address)
-            if code:
+            if code := self.connect_ex(address):
                 raise failure(code)
             return
-        made = self._ask(address)
-        if made is None:
-            if self._is_by_cm():
-                raise failure(errno.ECONNREFUSED)
-            self._connect_by_tcp(address)
-            return
+        taken: list[Stream] = []
         try:
+            made = self._ask(address, taken)
+            if made is None:
+                if self._is_by_cm():
+                    raise failure(errno.ECONNREFUSED)
+                self._connect_by_tcp(address)
+                return
             names = None
             if self._is_by_cm():
                 names = super().getsockname(), self._numeric(address)
@@ -132,7 +133,8 @@ class socket(DatagramSocket):
                 super().connect(address)
             self._adopt(made, names)
         except BaseException:
-            made.destroy()
+            for each in taken:
+                each.destroy()
             raise
 
     def _connect_by_tcp(self, address: Any) -> None:
@@ -205,13 +207,11 @@ class socket(DatagramSocket):
     def _numeric(self, address: Any) -> tuple[Any, ...]:
         return kernel.getaddrinfo(address[0], address[1], self.family, self.type)[0][4]
 
-    def _ask(self, address: Any) -> Stream | None:
+    def _ask(self, address: Any, taken: list[Stream]) -> Stream | None:
         if not self._may_connect(address):
             return None
         limit_s = self.settings.connect_s
-        timeout = self.gettimeout()
-        if timeout:
-            limit_s = min(limit_s, timeout)
+        limit_s = min(limit_s, self.gettimeout() or limit_s)
         try:
             found = self._numeric(address)
             port = int(found[1])
@@ -220,14 +220,15 @@ class socket(DatagramSocket):
                 if own is None:
                     break
                 names = own[1], mapped(own[0]), mapped(str(found[0]))
-                made = connecting.ask(gid, port, names, self.settings, limit_s)
+                made = connecting.ask(gid, port, names, self.settings, limit_s, taken)
                 if made is not None:
                     return made
         except PoolError:
             super().close()
             raise
-        except (OSError, ValueError, TypeError):
-            pass
+        except (OSError, ValueError, TypeError) as error:
+            if raised_by_handler(error):
+                raise
         return None
 
     def _adopt(self, stream: Stream, names: tuple[Any, Any] | None = None) -> None:
