@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_driver_rdmacm_routes import PEER, Device, place
-from test_driver_rdmacm_rules import Lock, address, owner_of
+from native_route_port import PEER, Device, place
+from rdmacm_parts import Lock, address, owner_of
 
 from softhca.driver.connections import CmPath, CmQueuePair
 from softhca.driver.errors import DriverError

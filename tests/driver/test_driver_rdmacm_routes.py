@@ -6,12 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from native_route_port import OWN, PEER, Device, place
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import identifier
 from softhca.driver.rdmacm.addresses import SocketAddress
 from softhca.driver.rdmacm.events import EventChannel
-from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.driver.rdmacm.port_numbers import PortNumbers
 from softhca.driver.rdmacm.routes import (
     RETRIES,
@@ -31,46 +31,6 @@ from softhca.management.administration_attributes import (
 from softhca.management.administration_tables import component
 from softhca.management.group_queries import GroupAnswer
 from softhca.management.ip_service import TCP
-from softhca.management.mad import Mad
-
-OWN, PEER = (bytes.fromhex("fe80000000000000") + bytes(7) + bytes([n]) for n in (1, 2))
-PKEYS = (0xFFFF, 0, 0x0012)
-
-
-class Device:
-    """A native port whose manager answers with ``answer``, or as ``status`` says."""
-
-    def __init__(self, status=0, lid=3, sm_lid=9, error=0, **answer):
-        self.status, self.error = status, error
-        self.answer = answer.pop("record", None) or PathRecord(
-            **{"dlid": 7, "sl": 5, "mtu": 4, "pkey": 0x8012, **answer}
-        )
-        self.port = {"lid": lid, "sm_lid": sm_lid, "sm_sl": 2, "pkey_tbl_len": len(PKEYS)}
-        self.asked, self.registered = [], 0
-
-    def query_port(self, port):
-        return self.port
-
-    def query_pkey(self, port, index):
-        return PKEYS[index]
-
-    def register_agent(self, port, management_class, version, methods, entries):
-        assert (port, management_class, version, methods) == (1, 3, 2, ())
-        self.registered += 1
-        return SimpleNamespace(ask=self.ask, unregister=self.unregister)
-
-    def unregister(self):
-        self.registered -= 1
-
-    def ask(self, mad, to, timeout_ms, retries):
-        self.asked.append((Mad.decode(mad), to, timeout_ms, retries))
-        if self.error:
-            raise DriverError(self.error, "told")
-        return Mad.decode(mad).response(self.status, self.answer).encode()
-
-
-def place(device):
-    return LocalPort(device, 1, 0, OWN, 5, 16, 16, True)
 
 
 def test_a_path_record_between_the_two_gids_is_asked_for():

@@ -97,7 +97,9 @@ static void parting(void)
     CHECK(cm_disconnect(id) == EIO && id->state == CM_CONNECTED);
     refuses = 0, id->state = CM_ROUTED;
     CHECK(cm_disconnect(id) == EINVAL);
-    id = met(TYPE_UD, &four), id->state = CM_CONNECTED;
+    id = met(TYPE_UD, &four), id->state = CM_CONNECTED, told.cm_disconnect.id = 0; /* as with the kernel */
+    CHECK(!cm_disconnect(id) && id->state == CM_CONNECTED && !told.cm_disconnect.id);
+    id->port = NULL;
     CHECK(cm_disconnect(id) == EINVAL);
 }
 

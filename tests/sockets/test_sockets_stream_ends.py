@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_sockets_stream_rules import Scripted, data, fin
+from scripted_stream import Scripted, data, fin
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
