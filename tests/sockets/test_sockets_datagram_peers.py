@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -80,7 +79,8 @@ class World:
         end._guard = Guard(end)
         end._peers, end._resolutions = OrderedDict(), weakref.WeakSet()
         end._admissions, end._serving = 0, True
-        end._woken, end._wakes = threading.Condition(), 0
+        end._make_locks()
+        end._wakes = 0
         end.settings = SimpleNamespace(connect_s=1.0)  # type: ignore[assignment]
         end.version, end.host, end.port = 4, HERE, 9
         self.port: Any = Port(PLACE)

@@ -138,6 +138,43 @@ def test_an_attendant_whose_start_was_interrupted_is_not_a_second_one(
     assert not told
 
 
+@pytest.mark.parametrize("step", ["_enter", "wait_for", "_leave"])
+def test_a_call_that_is_interrupted_is_no_call_that_waits(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """By a signal handler that raises: else the completion thread would stand by for ever."""
+    device = NoDevice(lambda ended: None)
+    made = completion_thread.CompletionThread(device)  # type: ignore[arg-type]
+    made._thread, made._parked = threading.current_thread(), True
+    of: Any = device if step == "wait_for" else made
+    call = getattr(of, step)
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.undo()
+        if step == "_enter":
+            call(*arguments)
+        raise KeyboardInterrupt
+
+    def taken(_: object) -> None:
+        raise RuntimeError("a handler may raise behind the taking")
+
+    monkeypatch.setattr(of, step, interrupted)
+    monkeypatch.setattr(threading.Condition, "__enter__", taken)
+    ends = iter([False])
+    with pytest.raises(KeyboardInterrupt):
+        made.wait(lambda: next(ends, True), None)
+    assert (made._waiting, made._calls) == (0, 1)
+
+
+def test_no_lock_of_an_attendant_is_taken_by_steps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(_: object) -> None:
+        raise RuntimeError("a handler may raise behind the taking")
+
+    made = completion_thread.CompletionThread(NoDevice())  # type: ignore[arg-type]
+    made._parked = True
+    monkeypatch.setattr(threading.Condition, "__enter__", taken)
+    made._leave([False])
+    made._stand_by(0.0)
+
+
 def test_calls_that_come_again_and_again_wake_the_completion_thread_once_in_8_ms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

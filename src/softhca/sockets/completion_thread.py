@@ -44,7 +44,9 @@ class CompletionThread:
     def __init__(self, driver: DeviceDriver) -> None:
         self._driver = driver
         self.polling = DeviceCalls(driver)
-        self._changed = threading.Condition()
+        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
+        self._changed_lock = threading.RLock()
+        self._changed = threading.Condition(self._changed_lock)
         self._counting = threading.Lock()
         self._calls = self._waiting = 0
         self._parked = self._inside = self._handed = False
@@ -61,7 +63,7 @@ class CompletionThread:
         """Attend from here on.  OSError EAGAIN where there is no thread."""
         if sys.is_finalizing():  # a socket that is dropped then says its number; no thread starts any more
             return
-        with self._changed:
+        with self._changed_lock:
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name="softhca-completions", daemon=True)
                 self._thread = thread
@@ -83,31 +85,35 @@ class CompletionThread:
             left_s = None if deadline_s is None else deadline_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
-            self._enter()
+            counted = [False]
             try:
+                self._enter(counted)
                 self._driver.wait_for(ended, left_s)
             finally:
-                self._leave()
+                try:
+                    self._leave(counted)
+                except BaseException:  # of a signal handler: the completion thread would stand by for ever
+                    self._leave(counted)
+                    raise
         return True
 
-    def _enter(self) -> None:
-        """A thread is going to wait in a call."""
+    def _enter(self, counted: list[bool]) -> None:
+        """A thread is going to wait in a call; it is ``counted`` where there is a completion thread."""
         if self._thread is None:
             return
-        with self._counting:
+        with self._counting:  # no handler comes between the two: nothing is called
+            counted[0], self._waiting = True, self._waiting + 1
             self._calls += 1
-            self._waiting += 1
         if self._inside:
             self._driver.wake_waiters()
 
-    def _leave(self) -> None:
-        """It waits no more."""
-        if self._thread is None:
-            return
+    def _leave(self, counted: list[bool]) -> None:
+        """It waits no more, if it was counted.  May be called again."""
         with self._counting:
-            self._waiting = max(self._waiting - 1, 0)
+            if counted[0]:
+                counted[0], self._waiting = False, self._waiting - 1
         if self._parked:
-            with self._changed:
+            with self._changed_lock:
                 self._changed.notify()
 
     def hand_over(self) -> None:
@@ -153,7 +159,7 @@ class CompletionThread:
         return self._handed or self._waiting > 0 or self._begun() != calls
 
     def _stand_by(self, pause_s: float) -> None:
-        with self._changed:
+        with self._changed_lock:
             if pause_s <= _LAST_S:
                 self._changed.wait(pause_s)
                 return

@@ -73,7 +73,7 @@ class DatagramEnd(DatagramPath):
         self._count = 1
         self._admissions = 0
         self._guard = Guard(self)
-        self._woken = threading.Condition()
+        self._make_locks()
         self._wakes = 0
         self._peers: OrderedDict[Address, Peer] = OrderedDict()
         self._refused: Counter[str] = Counter()
@@ -95,6 +95,11 @@ class DatagramEnd(DatagramPath):
             raise
         self._inode = self.readiness.inode
         _ends[self._inode] = self
+
+    def _make_locks(self) -> None:
+        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
+        self._woken_lock = threading.RLock()
+        self._woken = threading.Condition(self._woken_lock)
 
     def _serve_port(self) -> None:
         with requests.LOCK:
@@ -380,7 +385,7 @@ class DatagramEnd(DatagramPath):
         self._wake()
 
     def _wake(self) -> None:
-        with self._woken:
+        with self._woken_lock:
             self._wakes += 1
             self._woken.notify_all()
         for port in self.ports:
@@ -413,7 +418,7 @@ class DatagramEnd(DatagramPath):
             if ended():
                 return True
             left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0)
-            with self._woken:
+            with self._woken_lock:
                 if not self._woken.wait_for(partial(self._woken_since, seen), left_s):
                     return False
 
@@ -515,7 +520,7 @@ class DatagramEnd(DatagramPath):
         """In a forked child: all but the kernel's socket is the parent's."""
         self.closed = True
         self._lock = threading.RLock()
-        self._woken = threading.Condition()
+        self._make_locks()
         self.readiness.abandon()
         for port in self.ports:
             port.abandon()
