@@ -189,6 +189,13 @@ def test_what_is_found_behind_a_close_is_no_way(world: World) -> None:
     assert (world.called_off, len(world.end._resolutions)) == (1, 0)
 
 
+def test_a_closed_end_asks_for_no_way(world: World) -> None:
+    peer = world.end.peer_at(HERE, 5)
+    world.end.closed = True
+    world.end._ask(peer)
+    assert (world.asked, peer.asking) == ([], False)
+
+
 def test_a_claim_is_asked_for_where_it_says_and_decided_by_the_answer(world: World) -> None:
     peer = world.end.peer_at(HERE, 5)
     told: list[bool] = []

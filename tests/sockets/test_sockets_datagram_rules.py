@@ -189,6 +189,7 @@ def test_what_there_is_no_memory_for_copies_for_is_not_begun() -> None:
         tail = staging.tail
         assert port.send(port.way, memoryview(bytearray(2 * PAGE)), True) == sent
         assert (staging.tail == tail, bool(port._queue_pair.noted)) == (sent < 0, sent == 0)
+        assert port._datagrams == sent + 1, "one that is not begun has no number"
 
 
 def test_a_port_has_room_while_half_of_its_queue_and_of_its_memory_are_free(port: Port) -> None:
@@ -236,7 +237,8 @@ def test_credit_that_cannot_be_said_now_is_not(port: Port) -> None:
     assert not port.send_credit(port.way, 5, 6)
     port._posted_sends = DEPTH - 1
     assert port.send_credit(port.way, 5, 6)
-    text = port._queue_pair.noted[0][5]
+    flags, text = port._queue_pair.noted[0][1], port._queue_pair.noted[0][5]
+    assert flags == 0, "nobody waits for it"
     assert (Header.decode(text, HEADER_BYTES).position, Header.decode(text, HEADER_BYTES).total) == (5, 6)
     assert port.way.credit.position == 0xFFFFFFFF, "credit needs none"
     port.failed, port._posted_sends = True, 0
@@ -405,6 +407,17 @@ def test_a_long_datagram_counts_with_all_its_messages_from_where_it_begins() -> 
     assert (sender.seen, sender.held) == (1003, 3)
     state.give_back(found.slots)
     assert sender.held == 0
+
+
+def test_pages_are_full_though_the_last_one_is_not() -> None:
+    state = DatagramState(SLOTS)
+    state.decide(CLAIM, True, 0)
+    total = 2 * PAGE - 6  # what is left over has no room beside the header
+    state.arrived(0, SOURCE, HEADER_BYTES, Header(HOST, 5, 1, total, 2, MTU).encode(), 0)
+    for index, length in enumerate((PAGE, PAGE - 6)):
+        state.page_arrived(1 + index, SOURCE, length, page_immediate(1, index), 0)
+    (found,) = state.queue
+    assert (found.page_bytes, found.pages) == (PAGE, [1, 2])
 
 
 def test_who_says_that_it_is_closed_is_forgotten_and_told_of_once() -> None:

@@ -73,11 +73,12 @@ def given_back(port: DatagramPort) -> list[int]:
 
 
 def test_what_is_copied_gives_all_slots_back_and_a_look_none(port: DatagramPort) -> None:
-    into = bytearray(2 * PAGE)
-    assert port.take_into(whole(10), memoryview(into), True) == 2 * PAGE
+    into = bytearray(4 * PAGE)
+    view = memoryview(into)[: 2 * PAGE]
+    assert port.take_into(whole(10), view, True) == 2 * PAGE
     assert (given_back(port), port.copied_bytes) == ([], 2 * PAGE)
-    assert port.take_into(whole(10), memoryview(into), False) == 2 * PAGE
-    assert into == b"\3" * PAGE + b"\4" * PAGE
+    assert port.take_into(whole(10), view, False) == 2 * PAGE
+    assert into == b"\3" * PAGE + b"\4" * PAGE + bytes(2 * PAGE)
     assert (given_back(port), port.copied_bytes) == ([3, 4, 5, 9], 4 * PAGE)
     assert port.take_into(whole(10), memoryview(bytearray(0)), False) == 0
 
@@ -101,6 +102,13 @@ def test_whole_pages_are_mapped_and_the_rest_is_copied(port: DatagramPort, buffe
     assert (given_back(port), port._mapped) == ([3, 4, 5, 9], {})
 
 
+def test_what_is_behind_mapped_pages_in_their_run_is_copied(port: DatagramPort, buffer: PageBuffer) -> None:
+    assert port.take_into(whole(10), memoryview(buffer)[: 2 * PAGE + 100], False) == 2 * PAGE + 100
+    assert (port.mapped_bytes, port.copied_bytes) == (2 * PAGE, 100)
+    assert buffer[2 * PAGE : 2 * PAGE + 101] == b"\5" * 100 + b"\0"
+    assert given_back(port) == [5, 9]
+
+
 @pytest.mark.parametrize(
     "why", ["off", "short", "apart", "unaligned", "no page buffer", "a look", "small pages", "refused"]
 )
@@ -118,7 +126,7 @@ def test_what_cannot_be_mapped_is_copied(port: DatagramPort, buffer: PageBuffer,
     elif why == "no page buffer":
         view = memoryview(bytearray(4 * PAGE))
     elif why == "small pages":
-        found = Datagram(CLAIM, 3 * 1024, 9, [3, 4, 5], 1024)
+        found = Datagram(CLAIM, 12 * 1024, 2, list(range(3, 15)), 1024)
     pool.refuses = -12 if why == "refused" else 0
     length = port.take_into(found, view, why == "a look")
     assert length == min(found.total, view.nbytes)

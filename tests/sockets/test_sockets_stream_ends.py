@@ -118,6 +118,7 @@ def test_a_failure_ends_the_connection_at_its_manager_unless_it_is_closed(life: 
 
 def test_a_stream_that_is_closed_fails_no_more(life: Life) -> None:
     life.stream.destroy()
+    life.stream.on_change = lambda: pytest.fail("a closed stream tells of nothing")
     for tell in (life.stream.peer_gone, life.stream.device_ended, life.stream.refresh, life.stream.probe):
         tell()
     assert (life.stream.error, life.said, life.soon) == (errno.EBADF, [], [])
