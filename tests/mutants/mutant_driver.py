@@ -31,6 +31,8 @@ DRIVER: tuple[tuple[Mutant, str], ...] = (
        "a failure is not told when a success follows it"), BY_QUEUES),
     (m("driver-rings-unmapped-before-their-device-is-closed", "memory/mapping.py", "            self._end = AtLast(self._unmap())\n", "            AtLast(self._unmap())\n",
        "a program that drops a network of its tests dies when it next makes something"), "verbs/test_verbs_ownership.py"),
+    (m("verbs-unbegun-object-is-told", "verbs/base.py", "getattr(self, \"_open\", False) and not is_ending", "self._open and not is_ending",
+       "a signal handler that raises has errors of softhca's own told beside its exception"), "verbs/test_verbs_ownership.py"),
     (m("driver-resize-keeps-the-former-ring", CQ, "                self._poller.move_to(adopted)\n        self._session.free(frames)\n", "                self._poller.move_to(adopted)\n",
        "each resized completion queue costs memory"), BY_QUEUES),
     (m("driver-ring-freed-under-a-poll", CQ, "        if unused:\n            self._session.free(frames)", "        self._session.free(frames)",

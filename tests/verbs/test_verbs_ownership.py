@@ -346,3 +346,8 @@ def test_a_device_that_is_dropped_with_all_that_is_on_it_is_closed() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_a_signal_handler_has_kept_from_being_begun_is_dropped_in_silence() -> None:
+    """It raised in `__new__`: the program is told that, and nothing else on its standard error."""
+    object.__new__(PD).__del__()
