@@ -24,7 +24,7 @@ from mutant_meant import MEANT
 from mutant_native import NATIVE
 from mutant_native_memory import NATIVE_MEMORY
 from mutant_native_parts import PARTS
-from mutant_parts_alone import SOCKET_PARTS
+from mutant_parts_alone import PARTS_ALONE
 from mutant_planted import PLANTED
 from mutant_queues import QUEUES
 from mutant_rooms import ROOMS
@@ -481,7 +481,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *CORNERS,
     *CHECKS,
     *STEPS,
-    *SOCKET_PARTS,
+    *PARTS_ALONE,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

@@ -1,4 +1,4 @@
-"""Bugs of sockets and mailboxes that tests of single parts find, without a device; one place each."""
+"""Bugs of sockets, mailboxes and channels that tests of single parts find, without a device; one place each."""
 
 # ruff: noqa: E501 - texts of the source stand here as they are
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
+REGISTRATION = "channels/test_channels_registration.py"
 EDGES = "mailbox/test_mailbox_edges.py"
 DATAGRAM_PEERS = "sockets/test_sockets_datagram_peers.py"
 DATAGRAM_ROOM_RULES = "sockets/test_sockets_datagram_room_rules.py"
@@ -16,7 +17,7 @@ PAGES = "sockets/test_sockets_pages.py"
 STREAM_ENDS = "sockets/test_sockets_stream_ends.py"
 STREAM_RULES = "sockets/test_sockets_stream_rules.py"
 
-SOCKET_PARTS: tuple[tuple[Mutant, str], ...] = (
+PARTS_ALONE: tuple[tuple[Mutant, str], ...] = (
     (m("limit-of-more-than-32-bits", "sockets/datagram_credits.py", "limit: cython.longlong = sender.seen + window - sender.held & _MASK", "limit: cython.longlong = sender.seen + window - sender.held",
        "a limit behind the last position cannot be said"), DATAGRAM_RULES),
     (m("position-of-more-than-32-bits", "sockets/datagram_credits.py", "self.position = self.position + messages & _MASK", "self.position = self.position + messages",
@@ -371,7 +372,7 @@ SOCKET_PARTS: tuple[tuple[Mutant, str], ...] = (
        "a close waits for a connection that has failed"), STREAM_ENDS),
     (m("close-fails", "sockets/stream.py", "            with contextlib.suppress(*FAILED):\n                self.wait(lambda: self.drained", "            with contextlib.suppress():\n                self.wait(lambda: self.drained",
        "a close fails with its device"), STREAM_ENDS),
-    (m("destroy-twice", "sockets/stream.py", "            if self._closed:\n                return\n            self._closed = True\n            self.error", "            self._closed = True\n            self.error",
+    (m("destroy-twice", "sockets/stream.py", "                if self._closed:\n                    return\n                mine = self._closed = True\n", "                mine = self._closed = True\n",
        "all is given back twice"), STREAM_ENDS),
     (m("destroy-cmid-fails", "sockets/stream.py", "        with contextlib.suppress(*FAILED):\n            self._cmid.close()\n", "        self._cmid.close()\n",
        "what has failed keeps the rest"), STREAM_ENDS),
@@ -453,6 +454,80 @@ SOCKET_PARTS: tuple[tuple[Mutant, str], ...] = (
        "a long journal begins anew with each request"), EDGES),
     (m("journal-restart-each", "mailbox/journal.py", "if self._bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._first_bytes):", "if self._bytes > REWRITE_FACTOR * self._first_bytes:",
        "a short journal begins anew with each request"), EDGES),
+    (m("journal-not-now", "mailbox/journal.py", "            self._first_bytes = self._bytes  # not now\n            return", "            return",
+       "a journal that cannot begin anew tries each time"), EDGES),
+    (m("offer-beyond-by-one", "mailbox/offer.py", "va + length > 1 << 64:", "va + length >= 1 << 64:",
+       "the last ring is refused"), EDGES),
+    (m("offer-ring-length", "mailbox/offer.py", "(\"ring\", ring_va, terms.ring_bytes)", "(\"ring\", ring_va, terms.slot_bytes)",
+       "a ring that ends beyond all addresses is taken"), EDGES),
+    (m("exchange-early", "mailbox/offer_exchange.py", "    connection.sendall(READY)\n    if _receive", "    if _receive",
+       "nobody says that it is ready"), EDGES),
+    (m("exchange-part", "mailbox/offer_exchange.py", "    while len(received) < length_bytes:\n        part = connection.recv(length_bytes - len(received))", "    while len(received) < length_bytes:\n        part = connection.recv(length_bytes)",
+       "bytes behind the exchange are read"), EDGES),
+    (m("exchange-not-ready", "mailbox/offer_exchange.py", "    if _receive(connection, len(READY)) != READY:", "    if len(_receive(connection, len(READY))) != 1:",
+       "any byte says that the peer is ready"), EDGES),
+    (m("request-name-decoded-none", "mailbox/requests.py", "if not name_bytes or end > len(message):", "if end > len(message):",
+       "an action without a name is taken"), EDGES),
+    (m("request-end", "mailbox/requests.py", "if not name_bytes or end > len(message):", "if not name_bytes or name_end > len(message):",
+       "a condition that is cut is decoded"), EDGES),
+    (m("request-choked-bound", "mailbox/requests.py", "len(self._journal.entries) - len(self._decoded) > MAX_PENDING", "len(self._journal.entries) > MAX_PENDING",
+       "requests that wait choke the ring"), EDGES),
+    (m("ring-skip-without-credit", "mailbox/rings.py", "            if self.free() < self.slots - index:\n                return 0\n", "",
+       "a skip is written without credit"), EDGES),
+    (m("ring-credit-same", "mailbox/rings.py", "if found <= self.credit:", "if found < self.credit:",
+       "the same credit is judged again"), EDGES),
+    (m("ring-skip-uncounted", "mailbox/rings.py", "                self.opener.verdicts[FORMAT] += 1\n", "",
+       "a skip with a message is not counted"), EDGES),
+    (m("terms-ring", "mailbox/terms.py", "        if self.ring_bytes > MAX_RING_BYTES:", "        if self.ring_bytes > 2 * MAX_RING_BYTES:",
+       "a ring is larger than any"), EDGES),
+    (m("terms-credit-indicator", "mailbox/terms.py", "return self._opener(digest, b\"\", 0, -1, CREDIT, CREDIT)", "return self._opener(digest, self.indicator, 0, -1, CREDIT, CREDIT)",
+       "credits have an indicator"), EDGES),
+    (m("reader-offset", "mailbox/remote_reader.py", "(self.next_sequence - 1) % self._slots * self._slot_bytes", "self.next_sequence % self._slots * self._slot_bytes",
+       "the slot behind is fetched"), EDGES),
+    (m("reader-all-owed", "mailbox/remote_reader.py", "while len(messages) < limit and self.owed() < most_owed:", "while len(messages) < limit:",
+       "a batch by READ gives no credit"), EDGES),
+    (m("statistics-twice", "mailbox/statistics.py", "                verdicts[verdict] = 0\n", "",
+       "polls are counted twice"), EDGES),
+    (m("channels-lease-readonly", "channels/registration.py", "if writable and view.readonly:", "if False:",
+       "memory that cannot be written is received into"), REGISTRATION),
+    (m("channels-lease-strided", "channels/registration.py", "    if not view.c_contiguous:\n        raise TypeError(\"the buffer is not contiguous\")\n", "",
+       "memory with gaps is no error of its own"), REGISTRATION),
+    (m("channels-lease-moved", "channels/registration.py", "                self._cache.move_to_end(key)\n", "",
+       "the array that is sent most is forgotten"), REGISTRATION),
+    (m("channels-lease-rights", "channels/registration.py", "key = (address, view.nbytes, writable)", "key = (address, view.nbytes, True)",
+       "an array that is read only is registered as the other"), REGISTRATION),
+    (m("channels-lease-before", "channels/registration.py", "            if before is not None and not before.users:\n                unused.append(before.mr)\n", "",
+       "a region that another one replaces stays"), REGISTRATION),
+    (m("channels-lease-before-used", "channels/registration.py", "            if before is not None and not before.users:", "            if before is not None:",
+       "a region that is used is closed"), REGISTRATION),
+    (m("channels-unused-gone", "channels/registration.py", "if not entry.users and (entry.owner() is None or len(self._cache) > CACHED):", "if not entry.users and len(self._cache) > CACHED:",
+       "regions of arrays that are gone stay"), REGISTRATION),
+    (m("channels-unused-many", "channels/registration.py", "if not entry.users and (entry.owner() is None or len(self._cache) > CACHED):", "if not entry.users and entry.owner() is None:",
+       "any number of arrays stays registered"), REGISTRATION),
+    (m("channels-scratch-long", "channels/registration.py", "if length <= self._scratch_bytes and self._scratch:", "if self._scratch:",
+       "scratch memory is too short"), REGISTRATION),
+    (m("channels-scratch-many", "channels/registration.py", "len(self._scratch) < SCRATCH and _is_own(lease)", "_is_own(lease)",
+       "any amount of scratch memory is kept"), REGISTRATION),
+    (m("channels-scratch-others", "channels/registration.py", "len(self._scratch) < SCRATCH and _is_own(lease)", "len(self._scratch) < SCRATCH",
+       "a program's memory is given to others"), REGISTRATION),
+    (m("channels-back-users", "channels/registration.py", "                entry.users -= 1\n", "",
+       "a region is used for ever"), REGISTRATION),
+    (m("channels-back-cached", "channels/registration.py", "if entry.users or entry in self._cache.values():", "if entry.users:",
+       "a cached region goes with its last use"), REGISTRATION),
+    (m("channels-back-used", "channels/registration.py", "if entry.users or entry in self._cache.values():", "if entry in self._cache.values():",
+       "a region goes while another operation uses it"), REGISTRATION),
+    (m("channels-close-scratch", "channels/registration.py", " + [each.mr for each in self._scratch]", "",
+       "scratch memory stays registered"), REGISTRATION),
+    (m("channels-owner-base", "channels/registration.py", "return data if data.base is None and data.flags.owndata else None", "return data",
+       "memory of another owner stays registered"), REGISTRATION),
+    (m("channels-window-key-wraps", "channels/windows.py", "(self._key + 1) & 0xFF", "self._key + 1",
+       "after 256 messages a window's key is another's"), REGISTRATION),
+    (m("channels-window-most", "channels/windows.py", "            if self._made >= MOST_WINDOWS:\n                return None\n", "",
+       "any number of windows is made"), REGISTRATION),
+    (m("channels-window-free", "channels/windows.py", "bool(self._unused) or self._made < MOST_WINDOWS", "self._made < MOST_WINDOWS",
+       "windows that were given back are not free"), REGISTRATION),
+    (m("channels-window-closed", "channels/windows.py", "        for each in unused:\n            with contextlib.suppress(PyverbsError):\n                each.close()", "        pass",
+       "windows stay"), REGISTRATION),
     (m("take-look-gives-back", "sockets/datagram_port.py", "        if not peek:\n            self.state.give_back(found.slots[kept:])\n", "        self.state.give_back(found.slots[kept:])\n",
        "a look gives the slots back"), DATAGRAM_TAKING),
     (m("take-mapped-given-back", "sockets/datagram_port.py", "self.state.give_back(found.slots[kept:])\n        return length", "self.state.give_back(found.slots)\n        return length",
