@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -100,7 +101,8 @@ def test_one_that_serves_a_program_is_stopped_by_force_alone(capsys: pytest.Capt
         assert shown(capsys, name)
         assert said(capsys, "stop", str(row["pid"]), "--force")[0] == 0
         program.settimeout(limit_s(30))
-        assert program.recv(1) == b""
+        with contextlib.suppress(ConnectionResetError):  # where it had not read all that it was told
+            assert program.recv(1) == b""
     assert shown(capsys, name) == []
 
 

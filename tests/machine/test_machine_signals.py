@@ -1,7 +1,9 @@
 """Which exceptions came out of a signal handler."""
 
 import functools
+import gc
 import signal
+import weakref
 
 import pytest
 
@@ -74,3 +76,25 @@ def test_what_a_call_of_a_handler_raises_is_not_seen_as_its_own_within_the_handl
     handled(lambda number, frame: seen.append(caught(lambda: int("no number"))))
     interrupted()
     assert seen == [False]
+
+
+class Held:
+    """What a function that fails has."""
+
+
+def test_nothing_of_what_has_failed_stays_until_garbage_is_collected():
+    """Descriptors are closed by whoever drops them last: a refusal must keep none."""
+    held = Held()
+    gone = weakref.ref(held)
+
+    def fails(value, other=0):
+        mine = value
+        int("no number", 10 if mine is value else other)
+
+    gc.disable()
+    try:
+        assert not caught(functools.partial(fails, held))
+        del held
+        assert gone() is None
+    finally:
+        gc.enable()

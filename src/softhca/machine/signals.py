@@ -7,6 +7,7 @@ refuses something (TimeoutError is an OSError), and means something else: the co
 
 from __future__ import annotations
 
+import inspect
 from types import FrameType
 
 __all__ = ["raised_by_handler"]
@@ -29,13 +30,20 @@ def raised_by_handler(error: BaseException) -> bool:
 
 
 def _is_handler(frame: FrameType) -> bool:
-    """Whether a frame has its caller's among its arguments."""
-    caller, code, values = frame.f_back, frame.f_code, frame.f_locals
-    if caller is None:
-        return False
+    """Whether a frame, of a function, has its caller's among its arguments."""
+    caller, code = frame.f_back, frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
-    for name in code.co_varnames[: count + 1]:  # with *arguments, which stand behind the others
-        value = values.get(name)
-        if value is caller or (isinstance(value, tuple) and any(each is caller for each in value)):
-            return True
-    return False
+    if caller is None or not code.co_flags & inspect.CO_OPTIMIZED or not code.co_varnames:
+        return False
+    values = frame.f_locals
+    try:
+        for name in code.co_varnames[: count + 1]:  # with *arguments, which stand behind the others
+            value = values.get(name)
+            if value is caller or (isinstance(value, tuple) and any(each is caller for each in value)):
+                return True
+        return False
+    finally:
+        if type(values) is dict:
+            # The frame keeps this copy (before Python 3.13), which has the exception in it, whose traceback
+            # has the frame: nothing of what the function had would go before the garbage is collected.
+            values.clear()
