@@ -390,6 +390,8 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a signal handler's TimeoutError is told to the program as a refusal"), "driver/test_driver_session.py"),
     (m("hand-signals-arguments-unseen", "machine/signals.py", "[: count + 1]", "[:count]",
        "a handler with *arguments is not recognized"), "machine/test_machine_signals.py"),
+    (m("hand-signals-keep-what-failed", "machine/signals.py", "            values.clear()\n", "            pass\n",
+       "descriptors of refused commands stay open until garbage is collected"), "machine/test_machine_signals.py"),
     (m("hand-pr-interrupted-kick", PROCESS, "            self._wake()\n            raise\n", "            raise\n",
        "an adapter process sleeps on that a signal handler's exception has kept from being woken, and its hosts wait in vain"), BY_RUNTIME_PROCESS_RULES),
     (m("hand-pr-wake-up-swallows", "runtime/wake_socket.py", "            if raised_by_handler(error):\n                raise\n", "            pass\n",
