@@ -1,6 +1,5 @@
 cdef class PollBackOff:
     cdef public unsigned int at_once
-    cdef public unsigned int before_sleep
     cdef public unsigned long long limit_ns
     cdef public unsigned long long contended_ns
     cdef public unsigned long long memory_ns

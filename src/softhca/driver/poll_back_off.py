@@ -78,11 +78,11 @@ _SLEEP_FRACTION = cython.declare(cython.ulonglong, SLEEP_FRACTION)
 
 class PollBackOff:
     """``at_once``: after so many empty polls the thread yields.  ``limit_ns``: how long it polls in vain
-    before it sleeps.  ``contended_ns`` and ``memory_ns``: after a yield that took longer than the one it
-    sleeps after ``before_sleep`` empty polls for the other, or for twice as long for each very long yield
-    before.  ``empty_polls`` counts the empty polls since the last one that found something.  ``shares``: whom
-    it waits for runs on this processor, so that an empty poll is followed by a yield at once: a yield has let
-    somebody run, and the poll behind it has found something; until one lets nobody run.
+    before it sleeps.  ``contended_ns`` and ``memory_ns``: after a yield that took longer than the one it does
+    not poll in vain for the other, or for twice as long for each very long yield before.  ``empty_polls``
+    counts the empty polls since the last one that found something.  ``shares``: whom it waits for runs on
+    this processor, so that an empty poll is followed by a yield at once: a yield has let somebody run, and
+    the poll behind it has found something; until one lets nobody run.
     """
 
     def __init__(
@@ -91,10 +91,8 @@ class PollBackOff:
         limit_ns: int = NEVER,
         contended_ns: int = CONTENDED_NS,
         memory_ns: int = CONTENTION_MEMORY_NS,
-        before_sleep: int = 0,
     ) -> None:
         self.at_once = at_once
-        self.before_sleep = before_sleep
         self.limit_ns = limit_ns
         self.contended_ns = contended_ns
         self.memory_ns = memory_ns
@@ -127,10 +125,8 @@ class PollBackOff:
         """A poll at ``now`` found nothing: what to do."""
         self.empty_polls += 1
         self._yield_ns = 0
-        if self.idle_ns(now) >= self.limit_ns:
+        if self.contended(now) or self.idle_ns(now) >= self.limit_ns:
             return _SLEEP
-        if self.contended(now):
-            return _SLEEP if self.empty_polls > self.before_sleep else _AGAIN
         return _YIELD if self.shares or self.empty_polls > self.at_once else _AGAIN
 
     def sleep_ns(self, now: int) -> int:

@@ -154,14 +154,10 @@ class EngineLoop:
         self.acknowledgement = DelayedAcknowledgement(LEFT_NS if sees_polls else QUICK_NS)
         self.batching = DoorbellBatching(BURSTS, LEFT_NS if sees_polls else UNSEEN_BATCHING_NS, sees_polls)
         alone = len(os.sched_getaffinity(0)) == 1  # whom it waits for can run here alone
-        self.back_off = (
-            PollBackOff(0, NEVER, NEVER)
-            if alone
-            else PollBackOff(POLLS_AT_ONCE, before_sleep=POLLS_BEFORE_NAP)
-        )
+        self.back_off = PollBackOff(0, NEVER, NEVER) if alone else PollBackOff(POLLS_AT_ONCE)
         self.nap_choice = NapChoice()
         self.nap: Callable[[int], object] | None = None
-        self.quick_polls = 0
+        self.quick_polls = 0  # empty ones in a row, with no pause between them
         self.empty_ns = 0  # when the last poll was empty; 0 where something was done since
         self.refusals = RefusalReport()
         self.yield_processor = yield_processor
@@ -421,6 +417,7 @@ class EngineLoop:
         if worked:
             self.back_off.worked(now)
             self.nap_choice.done(now)
+            self.quick_polls = 0
             self.empty_ns = 0
         else:
             self._give_way(now, naps)
