@@ -231,7 +231,7 @@ def test_a_nap_ends_at_its_limit(bench, sleeps):
     bench.loop.nap(now_ns() + 2_000_000)
     assert len(sleeps.limits_ns) == 1
     assert 0 <= sleeps.limits_ns[0] <= 2_000_000
-    assert bench.progress._leader_lock.acquire(blocking=False), "who naps leads no more when awake"
+    assert bench.progress._leader_lock.acquire(), "who naps leads no more when awake"
     bench.progress._leader_lock.release()
     assert not bench.progress._leading
 

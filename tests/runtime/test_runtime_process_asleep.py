@@ -83,11 +83,11 @@ def test_a_leader_sees_what_changed_before_it_led(loopback_address):
     """Another one has taken the news from the descriptors meanwhile: nothing would wake it."""
     with serving(loopback_address()) as server:
         channel = ProcessChannel(AdapterProcess(parse_one(f"s=unix:{server.path}")))
-        assert channel._leader_lock.acquire(blocking=False)
+        assert channel._leader_lock.acquire()
         channel._wait_leading(channel._changes - 1, None)  # does not block, and counts as a change
         assert not channel._leader_lock.locked()
         known = channel._changes
-        assert channel._leader_lock.acquire(blocking=False)
+        assert channel._leader_lock.acquire()
         channel._wait_leading(known, 0.0)
         assert channel._changes == known + 1
         channel.close()

@@ -73,7 +73,7 @@ def test_a_kick_is_a_reason_to_look_again_and_no_more_than_one(channel):
 
 
 def lead(channel, known=None):
-    assert channel._leader_lock.acquire(blocking=False)
+    assert channel._leader_lock.acquire()
     channel._wait_leading(channel._changes if known is None else known, 0.0)
     assert not channel._leader_lock.locked()
 
@@ -161,7 +161,7 @@ def test_no_lock_of_a_wait_is_taken_by_steps_of_python(channel, monkeypatch):
 
 
 def test_a_handler_of_the_thread_that_leads_does_not_lead(channel):
-    assert channel._leader_lock.acquire(blocking=False)
+    assert channel._leader_lock.acquire()
     assert not channel.wait(lambda: False, 0.0)
     assert channel._leader_lock.mine()
     channel._lead_no_more()

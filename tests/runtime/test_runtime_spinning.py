@@ -138,7 +138,7 @@ def test_who_waits_asks_once_more_only_while_it_is_not_ready(progress, monkeypat
     assert progress.wait(lambda: next(answers))
     assert next(answers, None) is None
     assert loop.sleeper.waiters == 0
-    assert progress._leader_lock.acquire(blocking=False)
+    assert progress._leader_lock.acquire()
 
 
 @pytest.mark.parametrize("call", ["_wait_leading", "_stop_leading"])
@@ -156,7 +156,7 @@ def test_who_is_interrupted_between_two_steps_of_leading_leads_no_more(progress,
     with pytest.raises(KeyboardInterrupt):
         progress.wait(iter([False, True]).__next__)
     assert not progress._leader_lock.locked()
-    assert progress._leader_lock.acquire(blocking=False)
+    assert progress._leader_lock.acquire()
 
 
 @pytest.mark.parametrize("call", ["_leave", "_lead_no_more", "_notify_followers"])
@@ -209,7 +209,7 @@ def test_who_is_interrupted_in_a_nap_leads_no_more(progress, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         progress.nap(NEVER)
     assert not progress._leader_lock.locked()
-    assert progress._leader_lock.acquire(blocking=False)
+    assert progress._leader_lock.acquire()
 
 
 def test_who_is_interrupted_at_the_end_of_a_nap_tells_those_who_wait(progress, monkeypatch):

@@ -18,9 +18,8 @@ class LeaderLock:
         self._lock: Any = threading.RLock()  # it notes the owner in the same step
         self._held = False
 
-    def acquire(self, blocking: bool = False) -> bool:
+    def acquire(self) -> bool:
         """Take it if nobody has it, without waiting; whether it is taken."""
-        assert not blocking
         if self._lock._is_owned() or not self._lock.acquire(blocking=False):
             return False
         self._held = True

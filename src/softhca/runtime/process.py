@@ -228,7 +228,7 @@ class ProcessChannel(HostChannel):
             if not self._alive:
                 return False
             left_s = None if until_ns is None else max(until_ns - now_ns(), 0) / NS_PER_S
-            if self._leader_lock.acquire(blocking=False):
+            if self._leader_lock.acquire():
                 self._wait_leading(known, left_s)
             else:
                 self._wait_following(known, left_s)
@@ -331,7 +331,7 @@ class ProcessChannel(HostChannel):
 
     def _close_descriptors(self) -> None:
         """Close the polled descriptors, unless a thread polls them."""
-        if self._leader_lock.acquire(blocking=False):
+        if self._leader_lock.acquire():
             try:
                 if self._wake_socket is not None:
                     self._wake_socket.close()

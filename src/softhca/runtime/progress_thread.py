@@ -274,7 +274,7 @@ class Progress:
             while not ready():
                 if loop.dead:
                     return False
-                if self._leader_lock.acquire(blocking=False):
+                if self._leader_lock.acquire():
                     if self._wait_leading(loop, ready, until_ns):
                         return True
                 else:
@@ -340,7 +340,7 @@ class Progress:
         assert loop is not None
         nested = self._leader_lock.mine()
         try:
-            if not self._leader_lock.acquire(blocking=False):
+            if not self._leader_lock.acquire():
                 self._wait_following(loop, lambda: loop.dead, until_ns)
                 return
             self._leading = True
@@ -414,7 +414,7 @@ class Progress:
         with self._ending:
             if self._forgotten or not self._thread_ended.acquire(blocking=False):
                 return
-            if self._leader_lock.acquire(blocking=False):  # both stay locked: no thread begins again
+            if self._leader_lock.acquire():  # both stay locked: no thread begins again
                 self.forget()
             else:
                 self._thread_ended.release()
