@@ -30,7 +30,10 @@ class Turning(Hub):
         self.began = 0
         self.fails = False
         monkeypatch.setattr(hub, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(hub, "threading", SimpleNamespace(Thread=self._made, RLock=threading.RLock))
+        threads = SimpleNamespace(
+            Thread=self._made, RLock=threading.RLock, current_thread=threading.current_thread
+        )
+        monkeypatch.setattr(hub, "threading", threads)
 
     def _made(self, **_: object) -> Any:
         def begin() -> None:

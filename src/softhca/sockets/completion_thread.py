@@ -51,7 +51,7 @@ class CompletionThread:
         self._calls = self._waiting = 0
         self._parked = self._inside = self._handed = False
         self._thread: threading.Thread | None = None
-        self._left: set[threading.Thread] = set()  # that run maybe, and are to end
+        self._left: WeakMembers[threading.Thread] = WeakMembers()  # that run maybe, and are to end
         self._followers: WeakMembers[Follower] = WeakMembers()
 
     def follow(self, follower: Follower) -> None:
@@ -146,7 +146,7 @@ class CompletionThread:
 
     def _has_left(self) -> bool:
         """Whether another thread is to attend in place of this one."""
-        return bool(self._left) and threading.current_thread() in self._left
+        return threading.current_thread() in self._left
 
     def _begun(self) -> int:
         """How many calls have waited, or polled, until now."""

@@ -45,7 +45,7 @@ class Hub:
         self.streams: WeakMembers[Stream] = WeakMembers()
         self.relays: set[Relay] = set()
         self._thread: threading.Thread | None = None
-        self._left: set[threading.Thread] = set()  # that run maybe, and are to end
+        self._left: WeakMembers[threading.Thread] = WeakMembers()  # that run maybe, and are to end
         self._later: deque[Callback] = deque()
         self._bell = -1
         self._due: list[tuple[float, int, Callback]] = []
@@ -165,7 +165,7 @@ class Hub:
                 if self._epoll is epoll:
                     time.sleep(PAUSE_S)  # there is no descriptor left for another one
                 continue
-            if self._left and threading.current_thread() in self._left:
+            if threading.current_thread() in self._left:
                 return
             self._call_due()
             for fd, _ in found:
