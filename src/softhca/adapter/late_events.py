@@ -1,10 +1,11 @@
 """Events for completions that stood in their queue already when a program armed it.
 
 The standard promises an event for the next completion after a request alone (IBTA vol. 1, 11.4.2.2), so a
-program polls once more after it has armed a queue, and loses nothing.  NICs have an event for older ones too,
-and programs that were written with NICs alone (UCX's wake-up, accelio) arm and go to sleep.  For these the
-adapter looks, some time after it has posted, whether a queue is armed while entries stand in it that its
-program does not take.  Who polls after arming has taken them by then, and never sees a difference.
+program polls once more after it has armed a queue, and loses nothing.  NICs that are told with the request
+how far the program has read (mlx5) have an event for older ones too, and programs that were written with
+these alone (UCX's wake-up, accelio) arm and go to sleep.  For these the adapter looks, some time after it
+has posted, whether a queue is armed while entries stand in it that its program does not take.  Who polls
+after arming has taken them by then, and never sees a difference.
 """
 
 from __future__ import annotations

@@ -274,7 +274,8 @@ class CQ(_CompletionQueue):
         self._create(context, cqe, channel, comp_vector)
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
-        """Take up to ``num_entries`` completions, oldest first: their count and they; never waits."""
+        """Take up to ``num_entries`` completions, oldest first: their count and they.  It waits for none;
+        called again and again in vain beside programs that want the processor it sleeps for up to 0.5 ms."""
         if deferred:
             close_deferred()
         if type(num_entries) is not int:
