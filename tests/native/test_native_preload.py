@@ -63,6 +63,22 @@ def test_commands(commands: Path, case: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.fixture(scope="module")
+def status(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return part(tmp_path_factory.mktemp("preload"), "preload_status")
+
+
+@pytest.mark.parametrize("case", parts_cases("preload_status"))
+def test_status_of_files_with_any_libc(status: Path, case: str, tmp_path: Path) -> None:
+    """glibc has functions named stat and fstat since 2.33; programs that an older one linked call others."""
+    place = tmp_path / "class" / "infiniband" / "x"
+    place.mkdir(parents=True)
+    (place / "name").write_text("found\n")
+    words = [str(status), case, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_memory_while_the_next_allocator_is_looked_up(tmp_path: Path) -> None:
     program = part(tmp_path, "preload_early")
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=LIMIT_S)

@@ -169,6 +169,12 @@ for path in (node, name):
         assert not getattr(libc, call)(1, path, room), call
     for call in ("fstatat", "fstatat64"):
         assert not getattr(libc, call)(here, path, room, 0), call
+    for call in ("__fxstatat", "__fxstatat64"):
+        assert not getattr(libc, call)(1, here, path, room, 0), call
+    for call in ("open", "open64", "__open_2", "__open64_2"):
+        assert getattr(libc, call)(path, os.O_RDONLY) >= 0, call
+    for call in ("openat", "openat64", "__openat_2", "__openat64_2"):
+        assert getattr(libc, call)(here, path, os.O_RDONLY) >= 0, call
     assert not libc.statx(here, path, 0, 0x7FF, room)
     assert not libc.access(path, os.R_OK)
     assert not libc.faccessat(here, path, os.R_OK, 0)

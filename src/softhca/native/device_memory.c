@@ -1,5 +1,6 @@
 /* Memory of the device: sealed memfds that the adapter holds, and other processes import; regions over it. */
 #include "library.h"
+#include "kernel.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -64,7 +65,7 @@ static void end_memory(struct dm *dm)
 static int make_memory(struct dm *dm)
 {
     size_t bytes = pages_of(dm->length) * PAGE;
-    dm->descriptor = memfd_create("softhca-dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    dm->descriptor = memory_file("softhca-dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (dm->descriptor < 0 || ftruncate(dm->descriptor, (off_t)bytes)
         || fcntl(dm->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         return ENOMEM;

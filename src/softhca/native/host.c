@@ -1,5 +1,6 @@
 /* Attaching to an adapter process, its shared memory, and commands. */
 #include "host.h"
+#include "kernel.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -297,7 +298,7 @@ static int connect_to(const char *path)
 
 static int make_memory(struct host *host)
 {
-    host->memfd = memfd_create("softhca", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    host->memfd = memory_file("softhca", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (host->memfd < 0 || ftruncate(host->memfd, MEMORY_BYTES)
         || fcntl(host->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         return errno;

@@ -1,6 +1,7 @@
 /* Objects of other processes: the descriptor that stands for a context, which a program passes on, and what
    who was given it imports (softhca.driver.command_descriptors, softhca.adapter.context_sharing). */
 #include "library.h"
+#include "kernel.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ int export_context(struct context *context)
     char text[MOST_BYTES];
     int bytes = snprintf(text, sizeof text, FIRST_LINE "%s\n%s\n", context->device->device.name,
                          context->device->socket);
-    int made = memfd_create("softhca-commands", MFD_CLOEXEC | MFD_ALLOW_SEALING), error = 0;
+    int made = memory_file("softhca-commands", MFD_CLOEXEC | MFD_ALLOW_SEALING), error = 0;
     if (made < 0)
         return errno;
     if (write(made, text, (size_t)bytes) != bytes || fcntl(made, F_ADD_SEALS, SEALS))

@@ -9,6 +9,7 @@
    What clones itself without the C library's fork shares the pool's memory.  SOFTHCA_BUFFERS=0: no pool. */
 #define _GNU_SOURCE
 #include "../buffers.h"
+#include "../kernel.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -335,7 +336,7 @@ static void make_pool(void)
     int descriptor;
     if (wanted && !strcmp(wanted, "0"))
         return;
-    descriptor = memfd_create("softhca-buffers", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    descriptor = memory_file("softhca-buffers", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (descriptor < 0)
         return;
     base = table = MAP_FAILED;

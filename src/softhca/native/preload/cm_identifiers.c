@@ -1,8 +1,7 @@
 /* Identifiers: their numbers, addresses, port numbers and states; the rules are those of
    `softhca.driver.rdmacm`, and the states are made of its table. */
 #include "cm.h"
-
-#include <sys/random.h>
+#include "../kernel.h"
 
 #define FIRST_EPHEMERAL 32768U
 #define LAST_EPHEMERAL 60999U
@@ -29,7 +28,7 @@ int identifier_new(struct file *file, uint16_t space, uint8_t qp_type, uint64_t 
         memset(table + capacity, 0, 64 * sizeof *table);
         capacity += 64;
     }
-    if (getrandom(&id->psn, sizeof id->psn, GRND_NONBLOCK) != (ssize_t)sizeof id->psn)
+    if (random_bytes(&id->psn, sizeof id->psn, GRND_NONBLOCK) != (ssize_t)sizeof id->psn)
         id->psn = (uint32_t)((uintptr_t)id >> 4);
     id->psn &= 0xffffff;
     id->file = file;
@@ -159,7 +158,7 @@ static int take_port(struct identifier *id)
     uint32_t count = LAST_EPHEMERAL + 1 - FIRST_EPHEMERAL, start = 0;
     if (id->source.port)
         return port_meets(id, 0);
-    if (getrandom(&start, sizeof start, GRND_NONBLOCK) != (ssize_t)sizeof start)
+    if (random_bytes(&start, sizeof start, GRND_NONBLOCK) != (ssize_t)sizeof start)
         start = id->psn;
     for (uint32_t step = 0; step < count; step++) {
         uint16_t port = (uint16_t)(FIRST_EPHEMERAL + (start % count + step) % count);

@@ -3,9 +3,9 @@
    ServiceRecord of DAPL's Address Translation Service is asked for, by a datagram to the subnet manager's port,
    and the device's thread takes the answer. */
 #include "cm.h"
+#include "../kernel.h"
 
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -147,7 +147,7 @@ static uint64_t new_transaction(void)
 {
     static uint64_t last;
     uint32_t start;
-    if (!last && getrandom(&start, sizeof start, GRND_NONBLOCK) == (ssize_t)sizeof start)
+    if (!last && random_bytes(&start, sizeof start, GRND_NONBLOCK) == (ssize_t)sizeof start)
         last = start;
     return ++last ? last : ++last;
 }

@@ -4,6 +4,8 @@
    Preloaded; paths elsewhere are left as they are. */
 #define _GNU_SOURCE
 #include "cm.h"
+#include "paths.h"
+#include "../kernel.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -12,24 +14,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
 #define NODES "/dev/infiniband/uverbs"
 #define CM "/dev/infiniband/rdma_cm"
 #define CM_ABI "/sys/class/misc/rdma_cm/abi_version"
 #define CLASS "/sys/class/infiniband"
-#define NEXT(name) ((__typeof__(&name))next(#name, &found_##name))
-#define DECLARE(name) static void *found_##name
 
-static void *next(const char *name, void **found)
+static char absent; /* stands for a function that no object has: to ask again would cost each call of it */
+
+void *next_function(const char *name, void **found)
 {
-    if (!*found)
-        *found = dlsym(RTLD_NEXT, name);
-    return *found;
+    if (!*found && !(*found = dlsym(RTLD_NEXT, name)))
+        *found = &absent;
+    return *found == &absent ? NULL : *found;
 }
 
 DECLARE(write);
@@ -45,7 +43,7 @@ static int abi_file(const char *path, int flags)
     int descriptor;
     if (!path || strcmp(path, CM_ABI) || !cm_serves())
         return -1;
-    descriptor = memfd_create("abi_version", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+    descriptor = memory_file("abi_version", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
     if (descriptor >= 0 && (NEXT(write)(descriptor, "4\n", 2) != 2 || lseek(descriptor, 0, SEEK_SET))) {
         close(descriptor);
         return -1;
@@ -60,8 +58,7 @@ static int open_here(const char *path, int flags)
     return descriptor >= 0 ? descriptor : is_cm(path) ? cm_open(flags) : -2;
 }
 
-/* What stands for `path`, in `room` where it is another one. */
-static const char *place(const char *path, char *room, size_t bytes)
+const char *place(const char *path, char *room, size_t bytes)
 {
     const char *folder;
     if (!path || path[0] != '/')
@@ -76,12 +73,8 @@ static const char *place(const char *path, char *room, size_t bytes)
     return room;
 }
 
-DECLARE(stat);
-DECLARE(lstat);
 DECLARE(access);
 DECLARE(faccessat);
-DECLARE(fstatat);
-DECLARE(statx);
 DECLARE(readlink);
 DECLARE(opendir);
 DECLARE(scandir);
@@ -90,17 +83,6 @@ DECLARE(openat);
 DECLARE(fopen);
 DECLARE(realpath);
 DECLARE(close);
-#define PLACED(path) place(path, (char[4096]){0}, 4096)
-
-EXPORT int stat(const char *path, struct stat *status)
-{
-    return NEXT(stat)(PLACED(path), status);
-}
-
-EXPORT int lstat(const char *path, struct stat *status)
-{
-    return NEXT(lstat)(PLACED(path), status);
-}
 
 EXPORT int access(const char *path, int mode)
 {
@@ -110,16 +92,6 @@ EXPORT int access(const char *path, int mode)
 EXPORT int faccessat(int folder, const char *path, int mode, int flags)
 {
     return NEXT(faccessat)(folder, PLACED(path), mode, flags);
-}
-
-EXPORT int fstatat(int folder, const char *path, struct stat *status, int flags)
-{
-    return NEXT(fstatat)(folder, PLACED(path), status, flags);
-}
-
-EXPORT int statx(int folder, const char *path, int flags, unsigned mask, struct statx *status)
-{
-    return NEXT(statx)(folder, PLACED(path), flags, mask, status);
 }
 
 EXPORT ssize_t readlink(const char *path, char *to, size_t bytes)
@@ -194,24 +166,42 @@ EXPORT int open64(const char *path, int flags, ...)
     return found != -2 ? found : NEXT(open)(PLACED(path), flags | O_LARGEFILE, mode);
 }
 
+EXPORT int openat64(int folder, const char *path, int flags, ...)
+{
+    va_list words;
+    va_start(words, flags);
+    mode_t mode = mode_of(flags, words);
+    va_end(words);
+    return openat(folder, path, flags | O_LARGEFILE, mode);
+}
+
+EXPORT int __open_2(const char *path, int flags);
+EXPORT int __open_2(const char *path, int flags)
+{
+    return open(path, flags, 0);
+}
+
+EXPORT int __open64_2(const char *path, int flags);
+EXPORT int __open64_2(const char *path, int flags)
+{
+    return open64(path, flags, 0);
+}
+
+EXPORT int __openat_2(int folder, const char *path, int flags);
+EXPORT int __openat_2(int folder, const char *path, int flags)
+{
+    return openat(folder, path, flags, 0);
+}
+
+EXPORT int __openat64_2(int folder, const char *path, int flags);
+EXPORT int __openat64_2(int folder, const char *path, int flags)
+{
+    return openat64(folder, path, flags, 0);
+}
+
 EXPORT FILE *fopen64(const char *path, const char *mode)
 {
     return fopen(path, mode);
-}
-
-EXPORT int stat64(const char *path, struct stat64 *status)
-{
-    return NEXT(stat)(PLACED(path), (struct stat *)status);
-}
-
-EXPORT int lstat64(const char *path, struct stat64 *status)
-{
-    return NEXT(lstat)(PLACED(path), (struct stat *)status);
-}
-
-EXPORT int fstatat64(int folder, const char *path, struct stat64 *status, int flags)
-{
-    return NEXT(fstatat)(folder, PLACED(path), (struct stat *)status, flags);
 }
 
 EXPORT int scandir64(const char *path, struct dirent64 ***list, int (*chosen)(const struct dirent64 *),
@@ -227,19 +217,6 @@ EXPORT ssize_t __readlink_chk(const char *path, char *to, size_t bytes, size_t r
     return NEXT(readlink)(PLACED(path), to, bytes < room ? bytes : room);
 }
 
-/* As programs that were linked with a glibc before 2.33 call them, those of manylinux wheels among them. */
-#define OLD(name, plain, kind)                                                     \
-    EXPORT int name(int version, const char *path, struct kind *status);           \
-    EXPORT int name(int version, const char *path, struct kind *status)            \
-    {                                                                              \
-        (void)version;                                                             \
-        return NEXT(plain)(PLACED(path), (struct stat *)status);                   \
-    }
-OLD(__xstat, stat, stat)
-OLD(__xstat64, stat, stat64)
-OLD(__lxstat, lstat, stat)
-OLD(__lxstat64, lstat, stat64)
-
 /* Descriptors of the connection manager's device. */
 
 EXPORT ssize_t write(int descriptor, const void *data, size_t bytes)
@@ -252,39 +229,4 @@ EXPORT int close(int descriptor)
 {
     struct file *file = cm_find(descriptor);
     return file ? cm_close(file, descriptor) : NEXT(close)(descriptor);
-}
-
-static int status_of(int descriptor, struct stat *status)
-{
-    if (fstatat(descriptor, "", status, AT_EMPTY_PATH))
-        return -1;
-    if (cm_find(descriptor)) {
-        status->st_mode = S_IFCHR | 0600;
-        status->st_rdev = makedev(10, 58);
-    }
-    return 0;
-}
-
-EXPORT int fstat(int descriptor, struct stat *status)
-{
-    return status_of(descriptor, status);
-}
-
-EXPORT int fstat64(int descriptor, struct stat64 *status)
-{
-    return status_of(descriptor, (struct stat *)status);
-}
-
-EXPORT int __fxstat(int version, int descriptor, struct stat *status);
-EXPORT int __fxstat(int version, int descriptor, struct stat *status)
-{
-    (void)version;
-    return status_of(descriptor, status);
-}
-
-EXPORT int __fxstat64(int version, int descriptor, struct stat64 *status);
-EXPORT int __fxstat64(int version, int descriptor, struct stat64 *status)
-{
-    (void)version;
-    return status_of(descriptor, (struct stat *)status);
 }
