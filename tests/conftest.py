@@ -124,7 +124,10 @@ def meet(*names: str) -> None:
     paths = []
     for engine in engines:
         with engine.loop.lock:
-            paths += [engine.same_host.path_to(1, other.link.gid) for other in engines if other is not engine]
+            paths += [
+                engine.same_host.path_to(1, engine.link.gid, other.link.gid)
+                for other in engines if other is not engine
+            ]
     for engine in (*engines, *engines):
         with engine.loop.lock:
             while engine.same_host.poll():

@@ -44,7 +44,7 @@ RESOLUTIONS = "management/cm/resolutions.py"
 RMPP = "management/rmpp.py"
 SAME_HOST = "runtime/same_host.py"
 SAME_HOST_PEERS = "runtime/same_host_peers.py"
-SAME_HOST_PORT = "runtime/same_host_port.py"
+SAME_HOST_ADDRESS = "runtime/same_host_address.py"
 SAME_HOST_RING = "runtime/same_host_ring.py"
 SESSION = "driver/session.py"
 SHARED_ARENA = "memory/shared_arena.py"
@@ -300,15 +300,15 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a reader is unmapped under a neighbour that is inside"), BY_RUNTIME_SAME_HOST_RULES),
     (m("hand-sh-departed-holds", SAME_HOST, "                self.sharing.directory.settle(peer.reader)\n", "",
        "pages stay held for a neighbour that has gone"), BY_RUNTIME_SAME_HOST_RULES),
-    (m("hand-sh-switching-dropped", SAME_HOST_PORT, "        if peer in self._switching:\n            self._switching.remove(peer)\n        peer.close()", "        peer.close()",
+    (m("hand-sh-switching-dropped", SAME_HOST_ADDRESS, "        if peer in self._switching:\n            self._switching.remove(peer)\n        peer.close()", "        peer.close()",
        "packets go into the ring of a neighbour that has gone"), BY_RUNTIME_SAME_HOST_RULES),
-    (m("hand-sh-drop-unchanged", SAME_HOST_PORT, "        if self.senders.pop(peer.path.gid, None) is not None:\n            self.changed()", "        self.senders.pop(peer.path.gid, None)",
+    (m("hand-sh-drop-unchanged", SAME_HOST_ADDRESS, "        if self.senders.pop(peer.path.gid, None) is not None:\n            self.port.changed()", "        self.senders.pop(peer.path.gid, None)",
        "a port does not hear that a neighbour's ring has gone"), BY_RUNTIME_SAME_HOST_RULES),
-    (m("hand-sh-admit-own-gid", SAME_HOST_PORT, "if len(gid) != 16 or self.same_host.is_own(gid):", "if len(gid) != 16:",
+    (m("hand-sh-admit-own-gid", SAME_HOST_ADDRESS, "if len(gid) != 16 or self.same_host.is_own(gid):", "if len(gid) != 16:",
        "a neighbour takes the own GID"), BY_RUNTIME_SAME_HOST_RULES),
-    (m("hand-sh-retry-unbounded", SAME_HOST_PORT, "        if len(self._retry_ns) >= MAX_PEERS:\n            self._retry_ns.clear()\n", "",
+    (m("hand-sh-retry-unbounded", SAME_HOST_ADDRESS, "        if len(self._retry_ns) >= MAX_PEERS:\n            self._retry_ns.clear()\n", "",
        "GIDs that nobody has fill the memory"), BY_RUNTIME_SAME_HOST_RULES),
-    (m("hand-sh-retry-kept-after-contact", SAME_HOST_PORT, "        self._retry_ns.pop(gid, None)\n        self.changed()  # who connects here accepts, too", "        self.changed()  # who connects here accepts, too",
+    (m("hand-sh-retry-kept-after-contact", SAME_HOST_ADDRESS, "        self._retry_ns.pop(gid, None)\n        self.port.changed()  # who connects here accepts, too", "        self.port.changed()  # who connects here accepts, too",
        "who has just connected here is not asked back for a while"), BY_RUNTIME_SAME_HOST_RULES),
     (m("hand-sh-open-twice", SAME_HOST_PEERS, "len(descriptors) == 2 and not self.path.alive:", "len(descriptors) == 2:",
        "a reader comes behind nothing that was asked"), BY_RUNTIME_SAME_HOST_RULES),

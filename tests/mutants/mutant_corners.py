@@ -83,6 +83,10 @@ IN_PROGRESS = "sockets/in_progress.py"
 ON_SOCKETS_IN_PROGRESS_RULES = "sockets/test_sockets_in_progress_rules.py"
 SEVERAL_ADDRESSES = "links/several_addresses.py"
 ON_SEVERAL_ADDRESSES = "links/test_links_several_addresses.py"
+SAME_HOST = "runtime/same_host.py"
+SAME_HOST_PORT = "runtime/same_host_port.py"
+ASSEMBLY = "runtime/assembly.py"
+ON_SAME_HOST_ADDRESSES = "runtime/test_runtime_same_host_addresses.py"
 UMAD_REQUESTS = "fabric/umad_requests.py"
 UMAD_SESSIONS = "fabric/umad_sessions.py"
 ON_UMAD_SESSIONS = "fabric/test_fabric_umad_sessions.py"
@@ -662,6 +666,20 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "where a link cannot be watched a descriptor stays open"), ON_SEVERAL_ADDRESSES),
     (m("several-groups-wait-on-packets", SEVERAL_ADDRESSES, "each.group_fileno() for each in links]", "each.fileno() for each in links]",
        "who waits for a group's packets sleeps on"), ON_SEVERAL_ADDRESSES),
+    (m("same-host-first-address-alone", ASSEMBLY, "for gid in _gids_of(link):\n            try", "for gid in (link.gid,):\n            try",
+       "an address behind the first one shares no memory"), ON_SAME_HOST_ADDRESSES),
+    (m("same-host-address-goes-unnamed", ASSEMBLY, "reason if gid == link.gid else f", "reason if gid else f",
+       "which address does not share is not said"), ON_SAME_HOST_ADDRESSES),
+    (m("same-host-path-from-the-first-address", SAME_HOST_PORT, "address = self.addresses.get(source)", "address = self.first",
+       "a queue pair of another address has the first one's path"), ON_SAME_HOST_ADDRESSES),
+    (m("same-host-ring-from-the-first-address", SAME_HOST_PORT, "address = self.addresses.get(route.source)", "address = self.first",
+       "what comes through a ring has come from the first address"), ON_SAME_HOST_ADDRESSES),
+    (m("same-host-first-address-switches", SAME_HOST_PORT, "        for address in self.addresses.values():\n            address.switch()", "        self.first.switch()",
+       "packets from another address never go through a ring"), ON_SAME_HOST_ADDRESSES),
+    (m("same-host-first-address-closes", SAME_HOST_PORT, "        for address in self.addresses.values():\n            address.close()", "        self.first.close()",
+       "a closed device still listens"), ON_SAME_HOST_ADDRESSES),
+    (m("same-host-address-makes-a-port", SAME_HOST, "port = self.ports.get(number) or SameHostPort(", "port = SameHostPort(",
+       "a port's last address has taken the place of the others"), ON_SAME_HOST_ADDRESSES),
     (m("umad-answer-of-another-class", UMAD_REQUESTS, "return mad[1:2] + mad[10:16]", "return mad[10:16]",
        "an answer of another class ends the wait for a request"), ON_UMAD_SESSIONS),
     (m("umad-answer-by-the-plane-s-part", UMAD_REQUESTS, "mad[10:16]", "mad[8:16]",

@@ -211,7 +211,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
        "whoever reads a program's errors waits until its adapter has no user"), "runtime/test_runtime_shared_device.py"),
     (m("rest-is-never-sent", "runtime/server.py", "        self.loop.send_rest()\n", "",
        "who is connected to a program that goes is not told"), "runtime/test_runtime_process_last.py"),
-    (m("ring-goes-unread", "runtime/same_host_port.py", "            self.take_rest(self.number, peer.receiver)\n", "",
+    (m("ring-goes-unread", "runtime/same_host_address.py", "            self.port.take_rest(self.port.number, peer.receiver)\n", "",
        "what a peer on this host sends last, a disconnect perhaps, is lost"), "runtime/test_runtime_same_host.py"),
     (m("adapter-that-ends-is-an-error", "runtime/devices.py", "if not self.process.joined or not attempts:", "if True:",
        "a device cannot be opened while its adapter ends with its last user"), "runtime/test_runtime_shared_device.py"),

@@ -143,7 +143,7 @@ NEAR = (
       "without descriptors an adapter never sleeps again"),
     m("near-child-keeps-peers-memory", SHARED, "            if isinstance(peer, OutboundPeer):\n                peer.close()\n            peer.channel.close()\n", "            peer.channel.close()\n",
       "a forked child keeps what peers gave"),
-    m("near-paths-of-the-first-port", SHARING, "self.path_to(queue_pair.flow.port_number, destination)", "self.path_to(1, destination)",
+    m("near-paths-of-the-first-port", SHARING, "self.path_to(queue_pair.flow.port_number, route.source, route.destination)", "self.path_to(1, route.source, route.destination)",
       "a queue pair of another port has the first one's path"),
     m("near-ring-of-the-first-port", LOOP, "            self.adapter.receive(port.port_number, arrival, now)\n            receiver.done()", "            self.adapter.receive(1, arrival, now)\n            receiver.done()",
       "what comes through a ring has always come to the first port"),

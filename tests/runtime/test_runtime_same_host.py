@@ -19,7 +19,7 @@ from softhca.driver.services import Path, Reliability, connect
 from softhca.machine import primitives
 from softhca.memory.shared_layout import DIRECTORY_BYTES, READER_HEADER_BYTES, REVOKED, RING_CLOSED
 from softhca.queues.layout import RING_HEAD_AT, RING_TAIL_AT
-from softhca.runtime import devices, messages, same_host_limits, same_host_peers, same_host_port
+from softhca.runtime import devices, messages, same_host_address, same_host_limits, same_host_peers
 from softhca.runtime.clock import now_ns
 from softhca.transport.same_host import CHUNK_BYTES
 
@@ -232,7 +232,7 @@ def test_a_queue_pair_that_changes_has_the_path_that_there_is_now(two):
     engine = devices.find(client.driver.name).engine
     former = queue_pair_of(client).executor.path
     with engine.loop.lock:
-        engine.same_host._drop(engine.same_host.ports[1]._outbound[former.gid])
+        engine.same_host._drop(engine.same_host.ports[1].first._outbound[former.gid])
     client.qp.modify({"qp_state": RTS})
     until(lambda: has_path(client), (client.driver, server.driver))
     assert queue_pair_of(client).executor.path is not former
@@ -283,7 +283,7 @@ def test_no_descriptor_that_crosses_gives_more_than_its_own_reader(two):
     shared = devices.find(client.driver.name).engine.same_host
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
         caller.settimeout(BOUND_S)
-        caller.connect(same_host_port.socket_name(shared.ports[1].gid))
+        caller.connect(same_host_address.socket_name(shared.ports[1].first.gid))
         messages.send(caller, {"connect": same_host_peers.VERSION, "gid": (b"x" * 16).hex()})
         until(lambda: len(shared.sharing.directory.readers) == 2, [client.driver])
         message, (directory, reader) = messages.receive(caller)
@@ -482,7 +482,7 @@ def test_where_it_cannot_be_the_device_says_so_and_uses_packets(
     elif reason == "atomics":
         monkeypatch.setattr(primitives, "ATOMIC_BETWEEN_PROCESSES", False)
     else:
-        taken.bind(same_host_port.socket_name(bytes(10) + b"\xff\xff" + socket.inet_aton(address)))
+        taken.bind(same_host_address.socket_name(bytes(10) + b"\xff\xff" + socket.inet_aton(address)))
     devices.add(f"left=udp:{address}?same_host=1")
     driver = registry.open_device("left")
     assert devices.find("left").engine.same_host is None
@@ -508,7 +508,7 @@ def test_another_user_is_refused(loopback_address):
     devices.add(f"left=udp:{loopback_address()}?same_host=1")
     driver = registry.open_device("left")
     shared = devices.find("left").engine.same_host
-    name = same_host_port.socket_name(shared.ports[1].gid)
+    name = same_host_address.socket_name(shared.ports[1].first.gid)
     child = os.fork()
     if child == 0:
         os.setuid(65534)
@@ -675,7 +675,7 @@ def test_who_dies_is_noticed(apart):
     post(end, RemoteOperation.WRITE, target, 8, wr_id=1)
     post(end, RemoteOperation.READ, target, 8, wr_id=2)
     assert [done.status for done in take(end.cq, 2)] == [RETRY_EXCEEDED, FLUSHED]
-    assert not devices.find("left").engine.same_host.ports[1]._outbound
+    assert not devices.find("left").engine.same_host.ports[1].first._outbound
 
 
 def test_who_died_inside_does_not_keep_a_withdrawal_waiting(apart):

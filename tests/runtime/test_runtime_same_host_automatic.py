@@ -22,10 +22,10 @@ from softhca.driver.services import Reliability, connect, path_to
 from softhca.machine import primitives
 from softhca.memory.shared_arena import DEFAULT_ARENA_BYTES
 from softhca.memory.shared_path import MAX_ARENAS
-from softhca.runtime import devices, messages, same_host, same_host_limits, same_host_port
+from softhca.runtime import devices, messages, same_host, same_host_address, same_host_limits
 from softhca.runtime.same_host import SameHost
+from softhca.runtime.same_host_address import RETRY_NS, SameHostAddress
 from softhca.runtime.same_host_peers import VERSION
-from softhca.runtime.same_host_port import RETRY_NS, SameHostPort
 from softhca.transport.states import RTS
 from softhca.wire.route import ROCE_V4, V4_MAPPED_PREFIX, Route
 
@@ -110,7 +110,7 @@ def test_one_that_forbids_it_is_enough(pair, options):
 )
 def test_where_it_cannot_be_nobody_is_told(loopback_address, monkeypatch, caplog, tmp_path, reason):
     address = loopback_address()
-    name = same_host_port.socket_name(V4_MAPPED_PREFIX + socket.inet_aton(address))
+    name = same_host_address.socket_name(V4_MAPPED_PREFIX + socket.inet_aton(address))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
         if reason == "processor":
             monkeypatch.setattr(same_host_limits, "PROCESSOR", "aarch64")
@@ -163,7 +163,7 @@ def with_a_port(gid, automatic=False):
     """What an adapter with one port shares; nothing is left of it where that cannot be."""
     made = SameHost(automatic=automatic)
     try:
-        made.add_port(1, gid)
+        made.add_address(1, gid)
     except BaseException:
         made.close()
         raise
@@ -296,7 +296,7 @@ def test_a_queue_pair_whose_peer_cannot_be_asked_goes_on_with_packets(pair, monk
     ends = pair()
     assert all(write_both_ways(ends))
     assert not any(engine_of(end).loop.dead for end in ends)
-    assert not any(shared_by(end).ports[1]._outbound for end in ends)
+    assert not any(shared_by(end).ports[1].first._outbound for end in ends)
     monkeypatch.setattr(socket, "socket", real)
 
 
@@ -305,7 +305,7 @@ def test_who_cannot_let_anybody_in_does_not_poll_the_listener_for_ever(pair, cod
     ends = pair(options=("", "?same_host=0"))
     engine = engine_of(ends[0])
     shared = engine.same_host
-    port = shared.ports[1]
+    port = shared.ports[1].first
     with engine.loop.lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
         listener = port._listener
 
@@ -313,7 +313,7 @@ def test_who_cannot_let_anybody_in_does_not_poll_the_listener_for_ever(pair, cod
             raise OSError(code, os.strerror(code))
 
         port._listener = SimpleNamespace(fileno=listener.fileno, close=listener.close, accept=accept)
-        caller.connect(same_host_port.socket_name(port.gid))
+        caller.connect(same_host_address.socket_name(port.gid))
         assert shared.poll()
         assert not shared.poll()
         assert not shared._anything()
@@ -324,7 +324,7 @@ def test_who_cannot_let_anybody_in_does_not_poll_the_listener_for_ever(pair, cod
 def test_one_that_has_gone_before_it_is_let_in_keeps_nobody_else_out(pair, code):
     ends = pair(options=("", "?same_host=0"))
     shared = shared_by(ends[0])
-    port = shared.ports[1]
+    port = shared.ports[1].first
     with engine_of(ends[0]).loop.lock, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
         listener = port._listener
 
@@ -333,7 +333,7 @@ def test_one_that_has_gone_before_it_is_let_in_keeps_nobody_else_out(pair, code)
             raise OSError(code, os.strerror(code))
 
         port._listener = SimpleNamespace(fileno=listener.fileno, accept=accept)
-        caller.connect(same_host_port.socket_name(port.gid))
+        caller.connect(same_host_address.socket_name(port.gid))
         assert shared.poll()
         assert len(shared._by_descriptor) == 0
         assert shared.poll()
@@ -342,14 +342,14 @@ def test_one_that_has_gone_before_it_is_let_in_keeps_nobody_else_out(pair, code)
 
 def test_peers_elsewhere_are_asked_for_once_in_a_while_and_cost_nothing_else(opened, monkeypatch):
     asked, now = [], [0]
-    begin = SameHostPort._connect
+    begin = SameHostAddress._connect
 
     def counted(port, gid):
         asked.append(gid)
         return begin(port, gid)
 
-    monkeypatch.setattr(SameHostPort, "_connect", counted)
-    monkeypatch.setattr(same_host_port, "now_ns", lambda: now[0])
+    monkeypatch.setattr(SameHostAddress, "_connect", counted)
+    monkeypatch.setattr(same_host_address, "now_ns", lambda: now[0])
     driver, other = opened("left"), opened("right", "?same_host=0")
     far = runtime_pair.End(other, 4096)
     ends = [runtime_pair.End(driver, 4096) for _ in range(4)]
@@ -387,11 +387,11 @@ def test_a_queue_pair_that_turns_to_a_peer_elsewhere_is_not_granted_any_more(pai
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_peers_of_another_version_use_packets(pair, monkeypatch, version):
     """The first device says another version than the second expects."""
-    begin, admit, gids = SameHostPort._connect, SameHostPort.admit, []
+    begin, admit, gids = SameHostAddress._connect, SameHostAddress.admit, []
 
     def speak_for(port):
         gids.append(port.gid)
-        monkeypatch.setattr(same_host_port, "VERSION", VERSION if port.gid == gids[0] else version)
+        monkeypatch.setattr(same_host_address, "VERSION", VERSION if port.gid == gids[0] else version)
 
     def connecting(port, gid):
         speak_for(port)
@@ -401,8 +401,8 @@ def test_peers_of_another_version_use_packets(pair, monkeypatch, version):
         speak_for(port)
         return admit(port, *words)
 
-    monkeypatch.setattr(SameHostPort, "_connect", connecting)
-    monkeypatch.setattr(SameHostPort, "admit", admitting)
+    monkeypatch.setattr(SameHostAddress, "_connect", connecting)
+    monkeypatch.setattr(SameHostAddress, "admit", admitting)
     ends = pair()
     settle(*ends)
     assert not any(map(has_path, ends))
@@ -449,7 +449,7 @@ def test_a_forked_child_keeps_nothing_of_peers(pair):
             return sum("/memfd:softhca-shared" in line for line in maps)
 
     before = mapped()
-    found = [each for end in ends for each in shared_by(end).ports[1]._outbound.values()]
+    found = [each for end in ends for each in shared_by(end).ports[1].first._outbound.values()]
     child = os.fork()
     if child == 0:
         os._exit(mapped() if all(not each._mappings and not each.path.alive for each in found) else 255)
@@ -496,7 +496,7 @@ def test_a_handshake_of_nonsense_is_refused(opened, words):
     opened("left")
     engine = devices.find("left").engine
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
-        caller.connect(same_host_port.socket_name(engine.same_host.ports[1].gid))
+        caller.connect(same_host_address.socket_name(engine.same_host.ports[1].first.gid))
         if words:
             caller.send(words)
         else:
@@ -520,15 +520,15 @@ def test_one_that_answers_a_handshake_with_nonsense_is_left_alone(opened, words)
     engine = devices.find("left").engine
     gid = bytes.fromhex(GID)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(same_host_port.socket_name(gid))
+        listener.bind(same_host_address.socket_name(gid))
         listener.listen(1)
         with engine.loop.lock:
-            path = engine.same_host.path_to(1, gid)
+            path = engine.same_host.path_to(1, engine.link.gid, gid)
         with listener.accept()[0] as caller:
             caller.send(words)
             assert is_closed(caller)
     with engine.loop.lock:
         assert not engine.loop.dead
         assert not path.alive
-        assert not engine.same_host.ports[1]._outbound
+        assert not engine.same_host.ports[1].first._outbound
     driver.close()

@@ -11,7 +11,7 @@ from same_host_program import SharedEnd
 
 from softhca.driver import registry
 from softhca.driver.services import Reliability, connect, path_to
-from softhca.runtime import devices, same_host_limits, same_host_port
+from softhca.runtime import devices, same_host_address, same_host_limits
 from softhca.runtime.same_host import SameHost
 from softhca.transport.loopback import LoopbackExecutor
 from softhca.wire.route import V4_MAPPED_PREFIX
@@ -133,7 +133,7 @@ def test_ports_of_one_adapter_reach_each_other_without_a_link(opened):
 def test_a_port_whose_name_is_taken_leaves_the_other_its_paths(loopback_address, caplog):
     addresses = [loopback_address() for _ in range(3)]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
-        taken.bind(same_host_port.socket_name(V4_MAPPED_PREFIX + socket.inet_aton(addresses[0])))
+        taken.bind(same_host_address.socket_name(V4_MAPPED_PREFIX + socket.inet_aton(addresses[0])))
         devices.add(f"two=udp:{addresses[0]}+udp:{addresses[1]}?same_host=1,one=udp:{addresses[2]}")
         two, one = registry.open_device("two"), registry.open_device("one")
         assert "two, port 1, uses packets on this host too" in caplog.text
@@ -161,8 +161,8 @@ def test_a_port_that_cannot_be_watched_is_not_there_and_leaves_its_name(loopback
 
     shared._epoll = SimpleNamespace(register=full)
     with pytest.raises(OSError, match="too many are watched"):
-        shared.add_port(1, gid)
+        shared.add_address(1, gid)
     shared._epoll = watched
     assert not shared.ports
-    assert shared.add_port(1, gid) is shared.ports[1]
+    assert shared.add_address(1, gid) is shared.ports[1].first
     shared.close()

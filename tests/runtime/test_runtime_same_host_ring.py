@@ -292,7 +292,7 @@ def two(loopback_address):
     gids = [V4_MAPPED_PREFIX + bytes(map(int, loopback_address().split("."))) for _ in range(2)]
     made = [SameHost() for _ in gids]
     for each, gid in zip(made, gids, strict=True):
-        each.add_port(1, gid)
+        each.add_address(1, gid)
     yield made
     for each in made:
         each.close()
@@ -304,7 +304,7 @@ def flag(owner):
 
 
 def meet(asker, owner):
-    path = asker.path_to(1, owner.ports[1].gid)
+    path = asker.path_to(1, asker.ports[1].first.gid, owner.ports[1].first.gid)
     for _ in range(4):
         owner.poll()
         asker.poll()
@@ -338,8 +338,8 @@ def test_who_is_about_to_sleep_sees_what_has_come(two):
     meet(asker, owner)
     burst = Burst()
     burst.length = burst.stride = 20
-    burst.route = Route(ROCE_V4, asker.ports[1].gid, owner.ports[1].gid)
-    assert asker.ports[1].senders[owner.ports[1].gid].send(burst)
+    burst.route = Route(ROCE_V4, asker.ports[1].first.gid, owner.ports[1].first.gid)
+    assert asker.ports[1].first.senders[owner.ports[1].first.gid].send(burst)
     assert not owner.arm_wakeup()
     assert flag(owner) == 0
     assert owner.receivers[0].receive(Arrival())
@@ -352,9 +352,9 @@ def test_a_wakeup_that_another_thread_has_taken_leaves_the_sleeper_to_be_woken_a
     meet(asker, owner)
     burst = Burst()
     burst.length = burst.stride = 20
-    burst.route = Route(ROCE_V4, asker.ports[1].gid, owner.ports[1].gid)
+    burst.route = Route(ROCE_V4, asker.ports[1].first.gid, owner.ports[1].first.gid)
     assert owner.arm_wakeup()
-    assert asker.ports[1].senders[owner.ports[1].gid].send(burst)
+    assert asker.ports[1].first.senders[owner.ports[1].first.gid].send(burst)
     assert flag(owner) == 0
     owner.poll()  # of a thread that is awake, and has not taken what came
     assert flag(owner) == 1
@@ -369,26 +369,26 @@ def test_a_wakeup_that_another_thread_has_taken_leaves_the_sleeper_to_be_woken_a
 def test_packets_change_over_when_nothing_is_under_way_or_after_a_while(two):
     asker, owner = two
     under_way = [1]
-    asker.ports[1]._in_flight = lambda gid: under_way[0]
-    asker.path_to(1, owner.ports[1].gid)
+    asker.ports[1].in_flight = lambda gid: under_way[0]
+    asker.path_to(1, asker.ports[1].first.gid, owner.ports[1].first.gid)
     for _ in range(4):
         owner.poll()
         asker.poll()
-    assert not asker.ports[1].senders
+    assert not asker.ports[1].first.senders
     for _ in range(100):
         asker.poll()
-    assert asker.ports[1].senders
+    assert asker.ports[1].first.senders
 
 
 @pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")
 def test_when_a_peer_ends_its_ring_carries_nothing(two):
     asker, owner = two
     meet(asker, owner)
-    assert asker.ports[1].senders
+    assert asker.ports[1].first.senders
     owner.close()
     asker.poll()
-    assert not asker.ports[1].senders
-    assert not asker.ports[1]._outbound
+    assert not asker.ports[1].first.senders
+    assert not asker.ports[1].first._outbound
 
 
 @pytest.mark.skipif(bool(unsupported()), reason="no same-host paths here")

@@ -12,11 +12,11 @@ import pytest
 from softhca.machine.primitives import address_of
 from softhca.memory.shared_layout import MAX_ARENA_NUMBER
 from softhca.memory.shared_path import MAX_ARENAS
-from softhca.runtime import messages, same_host_peers, same_host_port
+from softhca.runtime import messages, same_host_address, same_host_peers
 from softhca.runtime.same_host import SameHost
+from softhca.runtime.same_host_address import MAX_PEERS, SameHostAddress
 from softhca.runtime.same_host_limits import MAPPED
 from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, WAKE, InboundPeer, OutboundPeer
-from softhca.runtime.same_host_port import MAX_PEERS, SameHostPort
 
 GID, OWN = bytes(15) + b"\1", bytes(15) + b"\2"
 SIZE = 4096
@@ -168,15 +168,14 @@ class Path:
 
 
 @pytest.fixture
-def port():
-    """A `SameHostPort` that listens nowhere."""
-    found = object.__new__(SameHostPort)
+def address():
+    """A `SameHostAddress` that listens nowhere."""
+    found = object.__new__(SameHostAddress)
     found.same_host = SimpleNamespace(is_own=lambda gid: gid == OWN)
-    found.number, found.gid = 1, OWN
-    found.senders, found.receivers, found._outbound, found._switching, found._retry_ns = {}, [], {}, [], {}
-    found.changes = 0
-    found.changed = lambda: setattr(found, "changes", found.changes + 1)
-    found._in_flight = lambda gid: 0
+    found.gid = OWN
+    found.senders, found._outbound, found._switching, found._retry_ns = {}, {}, [], {}
+    found.port = SimpleNamespace(number=1, receivers=[], changes=0, in_flight=lambda gid: 0)
+    found.port.changed = lambda: setattr(found.port, "changes", found.port.changes + 1)
     return found
 
 
@@ -186,39 +185,39 @@ def outbound(path):
     return SimpleNamespace(path=path, sender=object(), polls_before_switch=9, close=lambda: closed.append(1))
 
 
-def test_the_ring_of_a_peer_that_has_gone_carries_nothing(port):
+def test_the_ring_of_a_peer_that_has_gone_carries_nothing(address):
     peer = outbound(Path())
-    port._outbound[GID] = peer
-    port._switching.append(peer)
-    port.drop_outbound(peer)
-    port.switch()
-    assert (port.senders, port.changes) == ({}, 0)
-    port._switching.append(peer)
-    port.switch()
-    assert (list(port.senders), port.changes) == ([GID], 1)
-    port.drop_outbound(peer)
-    assert (port.senders, port.changes) == ({}, 2)
+    address._outbound[GID] = peer
+    address._switching.append(peer)
+    address.drop_outbound(peer)
+    address.switch()
+    assert (address.senders, address.port.changes) == ({}, 0)
+    address._switching.append(peer)
+    address.switch()
+    assert (list(address.senders), address.port.changes) == ([GID], 1)
+    address.drop_outbound(peer)
+    assert (address.senders, address.port.changes) == ({}, 2)
 
 
 @pytest.mark.parametrize("gid", [OWN.hex(), GID.hex() + "00", ""])
-def test_no_peer_has_a_gid_of_ones_own(port, gid):
+def test_no_peer_has_a_gid_of_ones_own(address, gid):
     peer = SimpleNamespace(admit=lambda gid: pytest.fail("admitted"))
     with pytest.raises(OSError, match="no peer's GID") as refused:
-        port.admit(peer, {"connect": VERSION, "gid": gid}, [])
+        address.admit(peer, {"connect": VERSION, "gid": gid}, [])
     assert refused.value.errno == errno.EPROTO
 
 
-def test_who_connects_here_may_be_asked_at_once(port, monkeypatch):
-    monkeypatch.setattr(same_host_port, "MAX_PEERS", 4)
+def test_who_connects_here_may_be_asked_at_once(address, monkeypatch):
+    monkeypatch.setattr(same_host_address, "MAX_PEERS", 4)
     for number in range(9):
-        port._retry_later(bytes([number]) * 16)
-        assert len(port._retry_ns) <= 4
-    port._retry_later(GID)
+        address._retry_later(bytes([number]) * 16)
+        assert len(address._retry_ns) <= 4
+    address._retry_later(GID)
     receiver = object()
     peer = SimpleNamespace(admit=lambda gid: None, receiver=receiver)
-    port.admit(peer, {"connect": VERSION, "gid": GID.hex()}, [])
-    assert GID not in port._retry_ns
-    assert (port.receivers, port.changes) == ([receiver], 1)
+    address.admit(peer, {"connect": VERSION, "gid": GID.hex()}, [])
+    assert GID not in address._retry_ns
+    assert (address.port.receivers, address.port.changes) == ([receiver], 1)
 
 
 # what an outbound peer gives

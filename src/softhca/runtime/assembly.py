@@ -309,19 +309,28 @@ def _log_reasons(specification: DeviceSpecification, reasons: list[str], level: 
 
 
 def _add_ports(same_host: SameHost, adapter: Adapter, links: Sequence[Any]) -> list[str]:
-    """Have an adapter's ports share memory; for each, empty or why it does not."""
+    """Have an adapter's ports share memory; for each, empty or why it, or which of its addresses, does not.
+    """
     reasons = []
     for number, link in enumerate(links, 1):
-        reason = "its packets are to be seen" if link.sees_packets else ""
-        if isinstance(link, SeveralAddresses):
-            reason = reason or "its port has several addresses"
-        if not reason:
+        if link.sees_packets:
+            reasons.append("its packets are to be seen")
+            continue
+        in_flight = partial(_in_flight, adapter, number)
+        found = []
+        for gid in _gids_of(link):
             try:
-                same_host.add_port(number, link.gid, partial(_in_flight, adapter, number))
+                same_host.add_address(number, gid, in_flight)
             except OSError as error:
                 reason = error.strerror or str(error)
-        reasons.append(reason)
+                found.append(reason if gid == link.gid else f"{_text_of(gid)}: {reason}")
+        reasons.append(", ".join(found))
     return reasons
+
+
+def _text_of(gid: bytes) -> str:
+    """The address that a GID is, as text."""
+    return str(ipaddress.ip_address(gid[12:] if gid.startswith(route.V4_MAPPED_PREFIX) else gid))
 
 
 def _in_flight(adapter: Adapter, port_number: int, gid: bytes) -> int:

@@ -1,9 +1,10 @@
 """What an adapter shares with adapters of the same user on the same host (docs/same-host.md).
 
-A `SameHost` is the adapter's: its directory, its arenas, and the peers of all its ports, each of which its
-own `SameHostPort` has met.  A peer that ends is noticed by its process and by its sockets, and everything
-goes that was given or taken.  Nothing here blocks; `SameHost.poll` is one of the things that the engine's
-rounds do.  Withdrawing waits for peers, `SYNCHRONIZE_LIMIT_NS` at most (`softhca.memory.shared_directory`).
+A `SameHost` is the adapter's: its directory, its arenas, and the peers of all addresses of its ports, each of
+which its own `SameHostAddress` has met.  A peer that ends is noticed by its process and by its sockets, and
+everything goes that was given or taken.  Nothing here blocks; `SameHost.poll` is one of the things that the
+engine's rounds do.  Withdrawing waits for peers, `SYNCHRONIZE_LIMIT_NS` at most
+(`softhca.memory.shared_directory`).
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from softhca.memory.shared_layout import MAX_ARENA_NUMBER
 from softhca.memory.shared_path import MAX_ARENAS, SharedPath
 from softhca.runtime import messages
 from softhca.runtime.clock import now_ns
+from softhca.runtime.same_host_address import MAX_PEERS, SameHostAddress
 from softhca.runtime.same_host_limits import may_keep
 from softhca.runtime.same_host_peers import PROBE_BYTES, VERSION, WAKE, InboundPeer, OutboundPeer
-from softhca.runtime.same_host_port import MAX_PEERS, SameHostPort
+from softhca.runtime.same_host_port import SameHostPort
 from softhca.runtime.same_host_ring import PacketReceiver
 from softhca.transport.same_host_sharing import Sharing
 
@@ -64,7 +66,7 @@ class SameHost:
         self._sleepers = 0
         self._by_descriptor: dict[int, OutboundPeer | InboundPeer] = {}
         self._by_process: dict[int, OutboundPeer | InboundPeer] = {}
-        self._listeners: dict[int, SameHostPort] = {}
+        self._listeners: dict[int, SameHostAddress] = {}
         self._departing: list[InboundPeer] = []
         self._fences = primitives.join_barriers() == 0 and primitives.barrier_everywhere() == 0
         self._next_arena = 1
@@ -84,20 +86,23 @@ class SameHost:
                 raise OSError(errno.EMFILE, "the program has few descriptors")
             undone.pop_all()
 
-    def add_port(
+    def add_address(
         self, number: int, gid: bytes, in_flight: Callable[[bytes], int] = lambda gid: 0
-    ) -> SameHostPort:
-        """Have a port, by its GID, share too.  ``in_flight`` as in `SameHostPort`; its errors."""
-        port = SameHostPort(self, number, gid, in_flight)
+    ) -> SameHostAddress:
+        """Have the address ``gid`` of port ``number`` share too.  ``in_flight`` as in `SameHostPort`, said
+        with its first one.  The errors of `SameHostAddress`."""
+        port = self.ports.get(number) or SameHostPort(self, number, in_flight)
+        address = SameHostAddress(port, gid)
         try:
-            self._epoll.register(port.fileno(), select.EPOLLIN)
+            self._epoll.register(address.fileno(), select.EPOLLIN)
         except BaseException:
-            port.close()
+            address.close()
             raise
         self._own.add(gid)
         self.ports[number] = port
-        self._listeners[port.fileno()] = port
-        return port
+        port.addresses[gid] = address
+        self._listeners[address.fileno()] = address
+        return address
 
     def fileno(self) -> int:
         """Readable when there is something to `poll`."""
@@ -108,10 +113,10 @@ class SameHost:
         """The rings of packets from all peers."""
         return [receiver for port in self.ports.values() for receiver in port.receivers]
 
-    def path_to(self, port_number: int, gid: bytes) -> SharedPath | None:
-        """The path from a port to the one with ``gid``; None where there can be none."""
+    def path_to(self, port_number: int, source: bytes, gid: bytes) -> SharedPath | None:
+        """The path from a port's address ``source`` to ``gid``; None where there can be none."""
         port = self.ports.get(port_number)
-        return None if port is None else port.path_to(gid)
+        return None if port is None else port.path_to(source, gid)
 
     # Memory that peers may map
 
@@ -241,7 +246,7 @@ class SameHost:
                 if isinstance(peer, InboundPeer):
                     self._admit(peer, message, descriptors)
                 else:
-                    peer.port.take(peer, message, descriptors)
+                    peer.address.take(peer, message, descriptors)
             except (OSError, ValueError, TypeError, OverflowError):
                 self._drop(peer)
                 return
@@ -263,7 +268,7 @@ class SameHost:
 
     def _admit(self, peer: InboundPeer, message: messages.Message, descriptors: list[int]) -> None:
         """Answer a handshake: give the peer the directory, its reader and the arenas."""
-        peer.port.admit(peer, message, descriptors)
+        peer.address.admit(peer, message, descriptors)
         assert peer.reader is not None
         self._rearm_wakeup()
         directory = self.sharing.directory
@@ -281,9 +286,9 @@ class SameHost:
         if self._by_process.pop(peer.process.descriptor, None) is not None:
             self._epoll.unregister(peer.process.descriptor)
         if isinstance(peer, OutboundPeer):
-            peer.port.drop_outbound(peer)
+            peer.address.drop_outbound(peer)
             return
-        peer.port.drop_inbound(peer)
+        peer.address.drop_inbound(peer)
         self._departing.append(peer)
         self._release_departed()
 

@@ -25,7 +25,7 @@ from softhca.runtime.same_host_process import PeerProcess
 from softhca.runtime.same_host_ring import PacketReceiver, PacketSender
 
 if TYPE_CHECKING:
-    from softhca.runtime.same_host_port import SameHostPort
+    from softhca.runtime.same_host_address import SameHostAddress
 
 VERSION = 6
 """Of the handshake and of all that is shared by it."""
@@ -39,13 +39,13 @@ POLLS_BEFORE_SWITCH = 50
 
 
 class OutboundPeer:
-    """An adapter to whose memory ``port`` has, or is about to have, a ``path``; ``sender`` is the ring of
+    """An adapter to whose memory ``address`` has, or is about to have, a ``path``; ``sender`` is the ring of
     packets to it, once the handshake is done."""
 
     def __init__(
-        self, port: SameHostPort, path: SharedPath, channel: socket.socket, process: PeerProcess
+        self, address: SameHostAddress, path: SharedPath, channel: socket.socket, process: PeerProcess
     ) -> None:
-        self.port = port
+        self.address = address
         self.path = path
         self.channel = channel
         self.process = process
@@ -138,20 +138,20 @@ class OutboundPeer:
 
 
 class InboundPeer:
-    """An adapter that was given the memory of ``port``'s adapter, or has only connected so far (``reader``
+    """An adapter that was given the memory of ``address``'s adapter, or has only connected so far (``reader``
     None); ``receiver`` is the ring of packets from it."""
 
-    def __init__(self, port: SameHostPort, channel: socket.socket, process: PeerProcess) -> None:
-        self.port = port
+    def __init__(self, address: SameHostAddress, channel: socket.socket, process: PeerProcess) -> None:
+        self.address = address
         self.channel = channel
         self.process = process
         self.reader: Reader | None = None
         self.receiver: PacketReceiver | None = None
 
     def admit(self, gid: bytes) -> Reader:
-        """The handshake of the peer whose port has ``gid`` is good: give it its reader.  OSError."""
+        """The handshake of the peer with the address ``gid`` is good: give it its reader.  OSError."""
         self.reader = Reader(self.is_alive, gid, self.process.may_be_in_call)
-        self.receiver = PacketReceiver(self.reader.address, gid, self.port.gid)
+        self.receiver = PacketReceiver(self.reader.address, gid, self.address.gid)
         return self.reader
 
     def send(self, message: messages.Message, descriptors: tuple[int, ...] = ()) -> None:

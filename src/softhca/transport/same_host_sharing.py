@@ -25,15 +25,16 @@ REMOTE_RIGHTS = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 
 
 class Sharing:
-    """Keeps ``directory`` true.  ``path_to`` gives the path from a port, by its number, to the one
-    that has a GID, alive or not yet; None where there can be none.
+    """Keeps ``directory`` true.  ``path_to`` gives the path from a port, by its number, and the
+    GID that is its end of a route, to the route's other end, alive or not yet; None where there can be none.
 
     ``foreign``: peers may be given memory outside of the directory's arenas, by its address in this
     process.
     """
 
     def __init__(
-        self, directory: Directory, path_to: Callable[[int, bytes], SharedPath | None], foreign: bool = True
+        self, directory: Directory, path_to: Callable[[int, bytes, bytes], SharedPath | None],
+        foreign: bool = True,
     ) -> None:
         self.directory = directory
         self.path_to = path_to
@@ -83,16 +84,17 @@ class Sharing:
             self.directory.withdraw_queue_pair(queue_pair.number)
         if queue_pair.state not in (RTR, RTS, SQD) or queue_pair.flow.route is None:
             return
-        destination = queue_pair.flow.route.destination
+        route = queue_pair.flow.route
         executor = cast("SameHostExecutor | None", queue_pair.executor)
-        path = self.path_to(queue_pair.flow.port_number, destination)
+        path = self.path_to(queue_pair.flow.port_number, route.source, route.destination)
         if executor is None or executor.path is not path:
             queue_pair.executor = None if path is None else SameHostExecutor(queue_pair, path)
         if queue_pair.executor is None:
             self.directory.withdraw_queue_pair(queue_pair.number)
         elif operations:
             self.directory.grant_queue_pair(
-                queue_pair.number, destination, queue_pair.dest_qp, operations, queue_pair.pkey, queue_pair.pd
+                queue_pair.number, route.destination, queue_pair.dest_qp, operations, queue_pair.pkey,
+                queue_pair.pd,
             )
 
     def _operations(self, queue_pair: QueuePair) -> int:
