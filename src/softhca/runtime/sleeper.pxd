@@ -7,7 +7,6 @@ cdef class Sleeper:
     cdef public unsigned long long background_ns
     cdef public bint parked
 
-    cpdef object on_event(self)
     cpdef bint deliver(self) noexcept
     cpdef bint cares(self, unsigned long long now) noexcept
     cpdef object settle(self, unsigned long long deadline_ns)
