@@ -10,6 +10,8 @@
 
 #define PLACED(type, field, offset) _Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
 #define SIZED(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
+/* An offset behind a mutex, which takes 40 bytes on x86-64 and 48 on aarch64. */
+#define AFTER_MUTEX(offset) ((offset) + sizeof(pthread_mutex_t) - 40)
 
 struct ibv_context;
 struct ibv_qp;
@@ -389,14 +391,14 @@ struct ibv_context {
     pthread_mutex_t mutex;
     uintptr_t abi_compat;
 };
-SIZED(ibv_context, 328);
+SIZED(ibv_context, AFTER_MUTEX(328));
 PLACED(ibv_context, ops.alloc_mw, 64);
 PLACED(ibv_context, ops.poll_cq, 96);
 PLACED(ibv_context, ops.post_srq_recv, 168);
 PLACED(ibv_context, ops.post_send, 208);
 PLACED(ibv_context, cmd_fd, 264);
 PLACED(ibv_context, mutex, 280);
-PLACED(ibv_context, abi_compat, 320);
+PLACED(ibv_context, abi_compat, AFTER_MUTEX(320));
 
 struct ibv_comp_channel {
     struct ibv_context *context;
@@ -415,7 +417,7 @@ struct ibv_cq {
     uint32_t comp_events_completed;
     uint32_t async_events_completed;
 };
-SIZED(ibv_cq, 128);
+SIZED(ibv_cq, AFTER_MUTEX(128));
 
 struct ibv_poll_cq_attr {
     uint32_t comp_mask;
@@ -445,9 +447,9 @@ struct ibv_cq_ex {
     void (*read_tm_info)(struct ibv_cq_ex *, void *);
     uint64_t (*read_completion_wallclock_ns)(struct ibv_cq_ex *);
 };
-SIZED(ibv_cq_ex, 288);
-PLACED(ibv_cq_ex, wr_id, 136);
-PLACED(ibv_cq_ex, read_completion_ts, 248);
+SIZED(ibv_cq_ex, AFTER_MUTEX(288));
+PLACED(ibv_cq_ex, wr_id, AFTER_MUTEX(136));
+PLACED(ibv_cq_ex, read_completion_ts, AFTER_MUTEX(248));
 
 struct ibv_cq_init_attr_ex {
     uint32_t cqe;
@@ -470,7 +472,7 @@ struct ibv_srq {
     pthread_cond_t cond;
     uint32_t events_completed;
 };
-SIZED(ibv_srq, 128);
+SIZED(ibv_srq, AFTER_MUTEX(128));
 
 struct ibv_srq_attr {
     uint32_t max_wr;
@@ -510,7 +512,7 @@ struct ibv_qp {
     pthread_cond_t cond;
     uint32_t events_completed;
 };
-SIZED(ibv_qp, 160);
+SIZED(ibv_qp, AFTER_MUTEX(160));
 PLACED(ibv_qp, qp_num, 52);
 
 struct ibv_data_buf {
@@ -546,9 +548,9 @@ struct ibv_qp_ex {
     void (*atomic_write)(struct ibv_qp_ex *, uint32_t, uint64_t, const void *);
     void (*flush)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t); /* since 45 */
 };
-SIZED(ibv_qp_ex, 360);
-PLACED(ibv_qp_ex, atomic_cmp_swp, 184);
-PLACED(ibv_qp_ex, start, 320);
+SIZED(ibv_qp_ex, AFTER_MUTEX(360));
+PLACED(ibv_qp_ex, atomic_cmp_swp, AFTER_MUTEX(184));
+PLACED(ibv_qp_ex, start, AFTER_MUTEX(320));
 
 struct ibv_qp_cap {
     uint32_t max_send_wr;
@@ -583,9 +585,9 @@ struct ibv_wq {
     pthread_cond_t cond;
     uint32_t events_completed;
 };
-SIZED(ibv_wq, 152);
+SIZED(ibv_wq, AFTER_MUTEX(152));
 PLACED(ibv_wq, post_recv, 48);
-PLACED(ibv_wq, events_completed, 144);
+PLACED(ibv_wq, events_completed, AFTER_MUTEX(144));
 
 struct ibv_wq_init_attr {
     void *wq_context;
