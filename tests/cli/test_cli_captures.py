@@ -234,6 +234,19 @@ def test_captures_are_merged_by_time(tmp_path):
     assert [(one.time_ns, one.data[28:]) for one in merged] == [(1, b"a"), (3, b"b"), (5, b"c"), (9, b"d")]
 
 
+def test_each_packet_keeps_its_link_type_and_a_longer_capture_does_not_go_first(tmp_path):
+    native, ip = tmp_path / "1.sent.pcapng", tmp_path / "2.sent.pcapng"
+    for path, link_type, times in ((native, 247, (2, 4, 9)), (ip, LINK_TYPE_RAW_IP, (8,))):
+        with path.open("wb") as stream:
+            writer = PcapngWriter(stream)
+            interface = writer.add_interface(link_type, "x")
+            for time_ns in times:
+                writer.write(interface, time_ns, packet(2, b"p"))
+    assert merge_captures([native, ip], tmp_path / "out.pcapng") == 4
+    found = [(one.time_ns, one.link_type) for one in read(tmp_path / "out.pcapng")]
+    assert found == [(2, 247), (4, 247), (8, LINK_TYPE_RAW_IP), (9, 247)]
+
+
 def test_packet_between_two_copies_is_there_once(tmp_path):
     sent = write(tmp_path / "1.sent.pcapng", [(1, packet(2, b"a"))])
     received = write(tmp_path / "2.received.pcapng", [(2, packet(2, b"a")), (4, packet(77, b"unrelated"))])

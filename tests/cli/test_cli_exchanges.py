@@ -216,6 +216,28 @@ def test_perftest_report_is_five_values_in_network_order():
     assert Report.from_fields(fields) == Report(65536, 5000, 1.5, 2.5, 0.25)
 
 
+class Said:
+    """A control connection whose peer has always said something already."""
+
+    def __init__(self):
+        self.calls = []
+
+    def send(self, words):
+        self.calls.append(("send", words))
+
+    def receive(self, length_bytes, timeout_s=None):
+        self.calls.append(("receive", length_bytes))
+        return bytes(length_bytes)
+
+
+@pytest.mark.parametrize("client", [True, False])
+def test_who_connects_speaks_first_in_a_step(client):
+    said = Said()
+    assert PerftestExchange(said, client).swap(b"word") == bytes(4)
+    steps = [("send", b"word"), ("receive", 4)]
+    assert said.calls == (steps if client else steps[::-1])
+
+
 def test_perftest_introduction_is_version_sizes_and_mtu(ends):
     client, server = ends
     thread, outcome = in_thread(lambda: PerftestExchange(client, client=True).introduce(5))
@@ -250,7 +272,7 @@ def test_perftest_server_waits_for_the_client_in_every_step(ends):
 @pytest.mark.parametrize("version", [b"5.69", b"", b"nan", b"9e9", b"six"])
 def test_perftest_peer_with_another_exchange_is_refused(ends, version):
     client, server = ends
-    server.send(version.ljust(16, b"\0"))
+    server.send(version.ljust(16, b"\0") + struct.pack(">ii", 4096, 64) + b"5\0")
     with pytest.raises(CommandError, match="version"):
         PerftestExchange(client, client=True).introduce(5)
 
@@ -263,11 +285,19 @@ def test_perftest_peer_with_a_senseless_buffer_is_refused(ends, size):
         PerftestExchange(client, client=True).introduce(5)
 
 
+@pytest.mark.parametrize(("theirs", "common"), [(1024, CYCLE_BUFFER_BYTES), (8192, 8192)])
+def test_the_buffer_is_as_large_as_the_end_that_cycles_through_more(ends, theirs, common):
+    client, server = ends
+    server.send(b"6.06".ljust(16, b"\0") + struct.pack(">ii", theirs, 64) + b"5\0")
+    assert PerftestExchange(client, client=True).introduce(5) == (5, common)
+
+
 def test_perftest_finish_is_a_handshake_and_done(ends):
     client, server = ends
     server.send(KEYS_TEXT + b"done\0")
     PerftestExchange(client, client=True).finish(KEYS)
     assert server.receive(108 + 5) == KEYS_TEXT + b"done\0"
+    assert server.readable(0), "it says nothing more"
 
 
 def test_perftest_peer_that_has_gone_behind_its_last_handshake_is_finished(ends):

@@ -204,3 +204,15 @@ def test_an_account_is_json_and_a_folder_that_is_gone_is_no_error(account, verb,
     assert told == {"calls": {"Verb.outer()": 1}, "errors": [], "zeros": {}}
     account.folder = str(tmp_path / "gone")
     account.write()
+
+
+def test_what_several_processes_were_told_is_added(tmp_path, capsys):
+    refused = ["MR", errno.EINVAL, "no", 3]
+    for name, calls in (("1", {"MR": 5}), ("2", {"MR": 6, "CQ": 1})):
+        told = {"calls": calls, "zeros": {"tm_caps": 2}, "errors": [refused]}
+        (tmp_path / name).write_text(json.dumps(told))
+    print_accounts(tmp_path)
+    lines = [line.replace("│", " ").split() for line in capsys.readouterr().err.splitlines()]
+    assert ["MR", "11"] in lines
+    assert ["MR", "EINVAL", "no", "6"] in lines
+    assert ["tm_caps", "0", "4"] in lines

@@ -75,6 +75,8 @@ class Account:
     def post_send(self, index, chain):
         requests = chain.chain()
         self.posted += [(index, request) for request in requests]
+        asked = self.plan.iterations * self.plan.queue_pairs
+        assert self.plan.seconds or len(self.posted) <= asked, "more is posted than was asked for"
         # as an adapter does, it takes what stands in a request when it is posted
         self.pending += [
             SimpleNamespace(wr_id=request.wr_id, signaled=request.signaled) for request in requests
@@ -350,6 +352,54 @@ def test_one_request_at_a_time_is_timed_from_before_it_is_posted_to_its_completi
     assert all(request.signaled for _, request in account.posted)
 
 
+def test_each_chain_is_timed_from_its_own_posting_to_its_completion(monkeypatch):
+    """Several are under way in a queue pair, and the first one completes first."""
+    now_ns = itertools.count(1000)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now_ns))
+    plan = plan_for(iterations=40 * BATCH, queue_pairs=2)
+    account = Account(plan)
+    client = BandwidthClient(account, plan, [KEYS] * 2)
+    post, note, before, after = client._post, client._note, [], []
+    client._post = lambda index, count: (before.append((index, next(now_ns))), post(index, count))
+    client._note = lambda found, measured: (
+        after.extend(each.wr_id >> 16 for each in found),
+        note(found, measured),
+    )
+    wait = account.wait
+    account.wait = lambda cq, most: wait(cq, 1)
+    samples = client.run(lambda done: None).samples_ns
+    assert len(samples) == len(before) == len(after) == 80
+    assert account.most == 2 * TRANSMIT_DEPTH
+    posted = {index: [at for other, at in before if other == index] for index in range(2)}
+    ends = [posted[index].pop(0) + sample for index, sample in zip(after, samples, strict=True)]
+    assert ends == sorted(ends)
+    assert max(samples) < (2 * TRANSMIT_DEPTH // BATCH + 2) * 8
+
+
+def test_datagrams_share_no_chain_for_each_says_to_whom_it_goes():
+    plan = plan_for("send", service="ud", queue_pairs=3)
+    account = Account(plan)
+    account.send_area = lambda index=0: 0
+    made, send_request = [], account.send_request
+
+    def noted(index, *rest, **more):
+        made.append(index)
+        return send_request(index, *rest, **more)
+
+    account.send_request = noted
+    client = BandwidthClient(account, plan, [KEYS] * 3)
+    assert len({id(chain) for chain in client.chains}) == 3
+    assert made == [index for index in range(3) for _ in range(BATCH)]
+
+
+@pytest.mark.parametrize(("depth", "most"), [(20, 16), (5, 5), (48, 48)])
+def test_a_send_queue_has_room_for_whole_chains_alone(depth, most):
+    plan = replace(plan_for(iterations=200), tx_depth=depth)
+    account = Account(plan)
+    assert BandwidthClient(account, plan, [KEYS]).run(lambda done: None).operations == 200
+    assert account.most == most
+
+
 @pytest.mark.parametrize(
     ("queue_pairs", "depth", "receives", "areas"),
     [(1, 128, 512, 1), (64, 128, 512, 64), (200, 80, 320, 64), (10_000, 16, 64, 64)],
@@ -432,6 +482,99 @@ def test_both_ways_for_a_time_ends(control):
     measured = ends.run(lambda done: None)
     assert measured.operations == len(account.posted) > 0
     assert not account.pending
+
+
+def test_both_ways_the_time_is_that_of_sending_alone(monkeypatch, control):
+    now_ns = itertools.count(1)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now_ns))
+    plan = plan_for("send", iterations=20)
+    account, receiver, ends = both_ways(plan, 0, control)
+    polls = iter(range(1000))
+    late = account.poll
+
+    def poll(most):
+        if next(polls) == 500:
+            account.arriving = [0] * 20
+        return late(most)
+
+    account.receive_cq.poll = poll
+    assert 0 < ends.run(lambda done: None).elapsed_ns < 50
+    assert receiver.received == 20
+    assert next(now_ns) < 60, "it looks at the clock when all is sent, and when something has come"
+
+
+def test_both_ways_silence_begins_anew_with_whatever_comes(monkeypatch, control):
+    now_s = itertools.count(100)
+    monkeypatch.setattr(time, "monotonic", lambda: next(now_s))
+    plan = plan_for("send", iterations=20)
+    account, receiver, ends = both_ways(plan, 0, control)
+    late, polls = account.poll, itertools.count(1)
+
+    def poll(most):
+        if next(polls) % 700 == 0:
+            account.arriving = [0]
+        return late(most)
+
+    account.receive_cq.poll = poll
+    ends.silence_s = 8
+    ends.run(lambda done: None)
+    assert receiver.received == 20
+
+
+def test_both_ways_does_not_give_up_what_it_still_sends(monkeypatch, control):
+    plan = plan_for("send", service="uc", iterations=20)
+    account, _, ends = both_ways(plan, 0, control)
+    control.speak()
+    ready, polls = account.poll, itertools.count(1)
+    account.poll = lambda cq, most=1: ready(cq, most) if cq != "send" or next(polls) > 600 else []
+    assert ends.run(lambda done: None).operations == 20
+
+
+def test_a_latency_is_half_of_the_time_between_two_messages_of_ones_own(monkeypatch, control):
+    now_ns = itertools.count(0, 1000)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now_ns))
+    plan = plan_for("write", "lat", size=4, iterations=5)
+    account = Account(plan)
+    answered_by_memory(account)
+    measured = LatencyEnd(account, plan, KEYS, control, True).run(lambda done: None)
+    assert measured.samples_ns == [500] * 4
+
+
+def test_one_send_of_32_is_signaled_in_a_latency_test(control):
+    plan = plan_for("send", "lat", size=4, iterations=70)
+    account = Account(plan)
+    account.arriving = [0] * 70
+    LatencyEnd(account, plan, KEYS, control, True).run(lambda done: None)
+    assert [number for number, (_, each) in enumerate(account.posted, 1) if each.signaled] == [32, 64]
+
+
+@pytest.mark.parametrize(("room_bytes", "length"), [(0, 44), (8232, 8232)])
+def test_receives_of_a_latency_test_have_room_for_later_messages(room_bytes, length, control):
+    plan = plan_for("send", "lat", service="ud", size=4)
+    account = Account(plan)
+    LatencyEnd(account, plan, KEYS, control, True, room_bytes)
+    assert account.receive_element == (4096, length)
+
+
+def test_the_client_alone_ends_a_latency_test_by_its_clock(control):
+    plan = plan_for("send", "lat", size=4, iterations=0, seconds=1.0)
+    ends = [LatencyEnd(Account(plan), plan, KEYS, control, is_client) for is_client in (True, False)]
+    assert [end._going_on(7, 0) for end in ends] == [False, True]
+
+
+def test_a_message_that_has_come_before_the_peers_last_word_is_seen(control):
+    plan = plan_for("write", "lat", size=4, iterations=1)
+    account = Account(plan)
+    offset = account.receive_area() + 3
+
+    def land():
+        if account.progressed == 256:
+            account.memory[offset] = 1
+            control.speak()
+
+    account.on_progress = land
+    measured = LatencyEnd(account, plan, KEYS, control, True).run(lambda done: None)
+    assert measured.operations == len(account.posted) == 1
 
 
 def test_a_receive_in_error_ends_the_receiver(control):

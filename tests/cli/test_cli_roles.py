@@ -7,6 +7,7 @@ import os
 import pytest
 
 from softhca.cli import roles
+from softhca.cli.errors import UsageError
 
 
 @pytest.fixture
@@ -58,3 +59,14 @@ def test_the_second_process_shares_memory_as_the_link_says(connection, monkeypat
     monkeypatch.setattr(roles, "second_process", second)
     connection("", **words)
     assert asked == [option]
+
+
+def test_an_end_is_a_client_or_a_server(connection):
+    with pytest.raises(UsageError, match="exclude each other"):
+        connection("", host="127.0.0.1", listen=True)
+
+
+def test_a_host_of_a_fabric_starts_no_second_process(connection):
+    with pytest.raises(UsageError, match="a host of a fabric is one end"):
+        connection("a=fabric:sim/h1")
+    assert connection("a=fabric:sim/h1", listen=True) == "a=fabric:sim/h1"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from mutant_adapter import ADAPTER
+from mutant_around import AROUND
 from mutant_by_hand import BY_HAND
 from mutant_channels import CONNECTED
 from mutant_checks import CHECKS
@@ -482,6 +483,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *CHECKS,
     *STEPS,
     *PARTS_ALONE,
+    *AROUND,
 )  # fmt: skip
 """Each with the tests that judge it."""
 

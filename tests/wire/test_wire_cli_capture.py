@@ -11,6 +11,7 @@ from softhca.cli import capture
 from softhca.cli.errors import CommandError
 from softhca.wire.bth import Bth
 from softhca.wire.capture_file import LINKTYPE_INFINIBAND, LINKTYPE_RAW
+from softhca.wire.deth import Deth
 from softhca.wire.packet import assemble
 from softhca.wire.pcapng import PcapngWriter
 
@@ -79,6 +80,31 @@ def test_the_table_shows_opcodes_verdicts_and_errors(mixed: Path, capsys: pytest
     assert text.count("RC_SEND_ONLY") == 3
     assert text.count("BAD") == 2
     assert "0x001234" in text
+
+
+def test_a_row_has_the_time_since_the_first_packet_and_a_verdict_of_each_checksum(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[tuple[str, ...]] = []
+    monkeypatch.setattr(capture, "print_table", lambda title, columns, found: rows.extend(found))
+    run("decode", str(mixed))
+    assert [row[1] for row in rows] == ["0.000000", "-1.000000", "-1.000000", "-1.000000"]
+    assert [row[8:10] for row in rows] == [("ok", "–"), ("", ""), ("BAD", "–"), ("ok", "BAD")]
+    assert "captured" in rows[1][-1]
+
+
+def test_reserved_fields_of_extensions_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packet = assemble(
+        sample_route(), Bth(0x64, dest_qp=5), (Deth(qkey=7, source_qp=9, reserved8=0x5A),), b"four"
+    )
+    path = tmp_path / "ud.pcapng"
+    with path.open("wb") as stream:
+        writer = PcapngWriter(stream)
+        writer.write(writer.add_interface(LINKTYPE_RAW), 1, packet.encode())
+    rows: list[tuple[str, ...]] = []
+    monkeypatch.setattr(capture, "print_table", lambda title, columns, found: rows.extend(found))
+    run("decode", str(path))
+    assert rows[0][-1] == "deth qkey=0x7 source_qp=0x9"
 
 
 def test_extension_headers_stand_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
