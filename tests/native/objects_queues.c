@@ -3,11 +3,13 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 
 #include "library.h"
 
@@ -78,6 +80,36 @@ static int script_resize_cq(const struct softhca_resize_cq *fields, struct softh
     return refuses;
 }
 
+/* Time as a case makes it, where it is `scripted`. */
+static struct {
+    int scripted;
+    uint64_t now_ns, yield_takes_ns, nap_ns;
+    uint32_t yields, naps, checks;
+} clocked;
+
+static int script_yield(void)
+{
+    clocked.yields++;
+    clocked.now_ns += clocked.yield_takes_ns;
+    return clocked.scripted ? 0 : sched_yield();
+}
+
+static int script_nap(const struct timespec *length)
+{
+    clocked.naps++;
+    clocked.now_ns += clocked.nap_ns = (uint64_t)length->tv_nsec;
+    return clocked.scripted ? 0 : nanosleep(length, NULL);
+}
+
+static int script_time(struct timespec *now)
+{
+    *now = (struct timespec){(time_t)(clocked.now_ns / 1000000000u), (long)(clocked.now_ns % 1000000000u)};
+    return clocked.scripted ? 0 : clock_gettime(CLOCK_MONOTONIC, now);
+}
+
+#define sched_yield() script_yield()
+#define nanosleep(length, rest) script_nap(length)
+#define clock_gettime(clock, now) script_time(now)
 #include "cq.c"
 #include "post.c"
 #include "qp.c"
@@ -126,6 +158,7 @@ int host_believe(struct host *host, int believable)
 
 int host_check(struct host *host)
 {
+    clocked.checks++;
     return host->dead;
 }
 
@@ -301,6 +334,71 @@ static void napping(void)
     CHECK(!setitimer(ITIMER_REAL, &none, NULL));
 }
 
+/* So many polls of a queue in which there is nothing; how many of them gave way. */
+static uint32_t in_vain(struct ibv_cq *cq, uint32_t polls)
+{
+    uint32_t before = clocked.yields + clocked.naps;
+    struct ibv_wc wc;
+    while (polls--)
+        CHECK(poll_cq(cq, 1, &wc) == 0);
+    return clocked.yields + clocked.naps - before;
+}
+
+/* After many polls in vain a thread yields, and sleeps where a yield was long: for a part of the time since. */
+static void giving_way(void)
+{
+    struct ibv_cq *cq = new_cq(4);
+    struct softhca_cqe cqe = {.opcode = SOFTHCA_WC_RECV};
+    struct ibv_poll_cq_attr none = {0};
+    struct ibv_wc wc;
+    int state;
+    cq_set_extended(CQ(cq), 0);
+    clocked.scripted = 1, clocked.now_ns = 5000000000u, clocked.yield_takes_ns = 1000;
+    CHECK(in_vain(cq, YIELD_AFTER - 1) == 0 && in_vain(cq, 2) == 2 && clocked.yields == 2);
+    clocked.yield_takes_ns = 600000; /* an unrelated program has computed */
+    CHECK(in_vain(cq, 1) == 1 && clocked.yields == 3);
+    CHECK(in_vain(cq, 1) == 1 && clocked.yields == 3 && clocked.naps == 1);
+    CHECK(clocked.nap_ns == (2 * 1000 + 600000) / PACE_NAP_FRACTION);
+    CHECK(!pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) && state == PTHREAD_CANCEL_ENABLE);
+    completes(cq, cqe);
+    CHECK(poll_cq(cq, 1, &wc) == 1 && in_vain(cq, YIELD_AFTER - 1) == 0 && in_vain(cq, 1) == 1);
+    completes(cq, cqe);
+    CHECK(!start_poll(&CQ(cq)->ex, &none));
+    end_poll(&CQ(cq)->ex);
+    CHECK(in_vain(cq, YIELD_AFTER - 1) == 0 && in_vain(cq, 1) == 1);
+    clocked.checks = 0, CQ(cq)->misses = 4094;
+    CHECK(in_vain(cq, 1) == 1 && !clocked.checks && in_vain(cq, 1) == 1 && clocked.checks == 1);
+    clocked.scripted = 0;
+}
+
+/* What is written before a request that is refused is posted. */
+static void parts(void)
+{
+    struct ibv_cq *cq = new_cq(4);
+    struct ibv_qp *qp = new_qp(2, cq, cq);
+    struct ibv_sge list[3] = {{1, 2, 3}};
+    struct ibv_send_wr last = {.opcode = 14}, send = {.next = &last, .opcode = SOFTHCA_SEND}, *bad_send = NULL;
+    struct ibv_recv_wr more = {.num_sge = 3, .sg_list = list}, recv = {.next = &more}, *bad = NULL;
+    struct srq srq = {.srq = {.context = &context.context}, .max_sge = 1};
+    struct wq wq = {.wq = {.context = &context.context, .state = 1}, .max_sge = 1, .doorbell = 5};
+    uint64_t *bell = doorbells + 512;
+    CHECK(!host_make_ring(&host, &srq.ring, 2, 128) && !host_make_ring(&host, &wq.ring, 2, 128));
+    CHECK(post_send(qp, &send, &bad_send) == EINVAL && bad_send == &last);
+    CHECK(QP(qp)->send.control->tail == 1 && bell[3] == 1);
+    CHECK(post_recv(qp, &recv, &bad) == EINVAL && bad == &more && QP(qp)->recv.control->tail == 1);
+    bad = NULL;
+    CHECK(post_srq_recv(&srq.srq, &recv, &bad) == EINVAL && bad == &more && srq.ring.control->tail == 1);
+    bad = NULL;
+    CHECK(post_wq_recv(&wq.wq, &recv, &bad) == EINVAL && bad == &more && wq.ring.control->tail == 1 && bell[5] == 1);
+    recv.next = NULL, bell[5] = 0;
+    CHECK(!post_wq_recv(&wq.wq, &recv, &bad) && wq.ring.control->tail == 2 && bell[5] == 1);
+    bell[5] = 0, bad = NULL;
+    CHECK(post_wq_recv(&wq.wq, &recv, &bad) == ENOMEM && bad == &recv && wq.ring.control->tail == 2 && !bell[5]);
+    wq.ring.control->head = 2, wq.wq.state = SOFTHCA_WQS_RESET, bad = NULL;
+    CHECK(post_wq_recv(&wq.wq, &recv, &bad) == EINVAL && bad == &recv && wq.ring.control->tail == 2 && !bell[5]);
+    host_free_ring(&host, &srq.ring), host_free_ring(&host, &wq.ring);
+}
+
 static void arming(void)
 {
     struct ibv_cq *cq = new_cq(4);
@@ -329,6 +427,7 @@ static void dropping(void)
     completes(send, sent), completes(send, stays), completes(recv, came);
     CHECK(!ibv_modify_qp(qp, &reset, 1));
     CHECK(!CQ(send)->last && poll_cq(send, 4, &wc) == 1 && wc.wr_id == 3 && poll_cq(recv, 4, &wc) == 0);
+    CHECK(CQ(recv)->ring.control->head == CQ(recv)->ring.control->tail); /* their room is given back, too */
     completes(send, sent), completes(recv, came); /* those of later work are */
     CHECK(poll_cq(send, 1, &wc) == 1 && wc.wr_id == 1 && poll_cq(recv, 4, &wc) == 1);
     completes(recv, came), completes(recv, came);
@@ -636,7 +735,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } cases[] = {
-        {"completions", completions}, {"napping", napping}, {"arming", arming}, {"dropping", dropping},
+        {"completions", completions}, {"napping", napping}, {"giving-way", giving_way},
+        {"parts", parts}, {"arming", arming}, {"dropping", dropping},
         {"channels", channels},
         {"making", making}, {"modifying", modifying}, {"sending", sending}, {"retiring", retiring},
         {"receiving", receiving}, {"shared", shared}, {"batches", batches},

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from softhca.storage import initiator, scsi, srp
+from softhca.storage.block_device import BlockDevice
 from softhca.storage.descriptors import Range
 from softhca.storage.errors import MessageError
 from softhca.storage.initiator import FROM_TARGET, MOST_CREDIT, TO_TARGET, InitiatorSession
@@ -76,6 +77,18 @@ def test_sense_data_stand_behind_response_data(session: InitiatorSession) -> Non
     tag, _ = session.command(LUN, CDB)
     finished, _ = session.receive(response(tag, out_over=1, out_residual=5))
     assert (finished.over, finished.good, finished.residual) == (True, False, 0)
+    tag, _ = session.command(LUN, CDB)
+    finished, _ = session.receive(response(tag, in_over=1, in_residual=5))
+    assert (finished.over, finished.good, finished.residual) == (True, False, 0)
+
+
+@pytest.mark.parametrize(("lba", "write", "read"), [(5, 0x2A, 0x28), (1 << 33, 0x8A, 0x88)])
+def test_blocks_are_asked_for_by_commands_that_their_numbers_fit(lba: int, write: int, read: int) -> None:
+    device = object.__new__(BlockDevice)
+    device.capacity = scsi.Capacity(1 << 40, 512)
+    writing, reading = device._writing(lba, bytes(1024)), device._reading(lba, 3)
+    assert (writing.cdb[0], reading.cdb[0]) == (write, read)
+    assert (writing.length, reading.length) == (1024, 1536)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,7 @@ def test_a_login_that_finds_no_room_is_rejected_by_its_tag(network: Network) -> 
     assert event.kind == CM_REJECTED
     reject = srp.LoginReject.decode(event.private_data)
     assert (reject.reason, reject.tag) == (srp.REJ_CHANNEL_LIMIT, 77)
+    assert reject.supported_formats == srp.DIRECT_BUFFERS | srp.INDIRECT_BUFFERS
 
 
 def test_a_channel_that_has_failed_is_none_that_stands_beside(network: Network) -> None:

@@ -235,6 +235,18 @@ def test_an_abort_is_for_the_tasks_of_the_unit_that_it_names(function: int) -> N
     assert any(disks[1].data) is (function == srp.ABORT_TASK)
 
 
+def test_an_abort_of_the_first_units_tasks_leaves_those_of_the_second() -> None:
+    disks, (host,) = scene(disks=2)
+    host.memory[:512] = b"x" * 512
+    host.session.receive(writing(0, 1, 1))
+    host.session.receive(writing(0, 1, 2, lun=srp.lun_of(1)))
+    host.collect()
+    host.session.receive(managing(srp.ABORT_TASK_SET, 3))
+    assert sorted(each.tag for each in host.run()) == [2, 3]
+    assert disks[1].data[:512] == b"x" * 512
+    assert not any(disks[0].data)
+
+
 def test_a_tag_is_not_used_again_before_its_task_management_is_answered() -> None:
     _, (host,) = scene()
     host.session.receive(writing(0, 1, 1))

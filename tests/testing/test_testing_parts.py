@@ -4,10 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from softhca.fabric.ethernet.network import Cabling
+from softhca.fabric.switching.events import EventQueue
 from softhca.queues import wqe
 from softhca.testing import LOST, RECEIVED, SENT, Network, addressing, completions, connect, make_end
+from softhca.testing import network as network_module
 from softhca.testing.datagram import Datagram
-from softhca.testing.ethernet import frame_of
+from softhca.testing.ethernet import Ethernet, frame_of
+from softhca.testing.event_pump import EventPump
+from softhca.testing.timeline import Timeline
 from softhca.testing.transport_pair import Pair
 from softhca.transport.states import INIT, RAW, RD
 from softhca.verbs import enums as e
@@ -198,3 +203,143 @@ def test_attributes_are_those_that_a_service_takes(pairs):
         for state in (INIT, 2, 3):
             given = pair.attributes(state, pair.left, pair.right, 0, 0)
             assert ("port_num" in given) is (service == RAW and state == INIT)
+
+
+# time
+
+
+def test_an_adapter_has_the_seed_that_it_is_given_also_0(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(network_module, "Node", lambda network, number, name, seed, ports: seeds.append(seed))
+    network = Network()
+    for number, seed in ((3, None), (4, 0), (5, 9)):
+        network.add(number, seed=seed)
+    assert seeds == [3, 0, 9]
+
+
+def test_nothing_happens_within_a_step_but_what_it_does():
+    with Network() as network:
+        seen = []
+        network.tasks.append(lambda: bool(seen.append(network.step())))
+        network.step()
+        assert seen == [False]
+
+
+def test_programs_that_have_found_something_are_asked_again():
+    with Network() as network:
+        left = [True, True, True, False]
+        network.tasks.append(lambda: left.pop(0))
+        assert not network.run()
+        assert not left
+
+
+def test_time_goes_nowhere_for_what_was_due_before():
+    with Network() as network:
+        start = network.now
+        network.at(start - 50, lambda _: None)
+        assert network.advance()
+        assert network.now == start
+
+
+@pytest.mark.parametrize(("timeout_s", "passes"), [(0, False), (0.5, False), (1.5, True), (None, True)])
+def test_a_wait_takes_as_long_as_it_is_told(timeout_s, passes):
+    with Network() as network:
+        seen = []
+        network.after(1_000_000_000, lambda: seen.append(1))
+        assert network.wait(lambda: seen, timeout_s) is passes
+
+
+def test_playing_up_to_a_moment_ends_there():
+    timeline = Timeline(5)
+    seen = []
+    timeline.at(7, seen.append, "seven")
+    timeline.at(21, seen.append, "later")
+    timeline.play_to(20, lambda now: seen.append(now))
+    assert (timeline.now, seen) == (20, [7, "seven", 20])
+
+
+@pytest.mark.parametrize(("at_ps", "at_ns"), [(1, 1), (1000, 1), (1001, 2), (1999, 2), (2000, 2)])
+def test_an_event_is_planned_for_the_nanosecond_behind_it(at_ps, at_ns):
+    timeline, events = Timeline(0), EventQueue()
+    events.plan(at_ps, SimpleNamespace(fire=lambda *_: None), 1)
+    EventPump(timeline, events).plan()
+    assert timeline.planned_ns() == at_ns
+
+
+# the way of packets
+
+
+def sends(network, count=1):
+    """Datagrams from one adapter to another, all in a burst where that can be."""
+    client, server = (make_end(network.add().context(), e.IBV_QPT_UC) for _ in range(2))
+    connect(client, server)
+    runs = []
+    adapter = network.nodes[2].adapter
+    receive = adapter.receive
+    network.nodes[2].adapter = Spy(adapter, lambda *given: (runs.append(given[1].length), receive(*given)))
+    client.send(e.IBV_WR_RDMA_WRITE, 1024 * count, to=(server.mr.rkey, server.mr.buf))
+    network.run()
+    return runs
+
+
+class Spy:
+    """An adapter of which one call is another one."""
+
+    def __init__(self, adapter, receive):
+        self._adapter = adapter
+        self.receive = receive
+
+    def __getattr__(self, name):
+        return getattr(self._adapter, name)
+
+
+def test_what_is_swallowed_does_not_arrive():
+    with Network() as network:
+        network.tamper = lambda sent: None
+        assert sends(network, 3) == []
+
+
+@pytest.mark.parametrize(("faults", "runs"), [("", 2), ("bandwidth=1GB/s", 3)])
+def test_packets_are_joined_where_they_arrive_at_one_moment(faults, runs):
+    """The first one is longer, and one behind it may be shorter: the third one begins another run."""
+    with Network(faults, join_bursts=True) as network:
+        assert len(sends(network, 3)) == runs
+
+
+def test_a_packet_of_which_nothing_is_left_reaches_no_adapter():
+    spied = Spied("ipv4")
+    gid = MAPPED + bytes(4)
+    sent = Datagram(SENT, 0, spied.peer, None, Route(ROCE_V4, gid, gid), b"1234")
+    spied.network._arrive(network_module._Flight(sent, spied.node, 1, [b""], "truncated"))
+    assert spied.given == []
+
+
+def test_an_atomics_operands_are_in_their_order():
+    with Network() as network:
+        client, server = (make_end(network.add().context()) for _ in range(2))
+        connect(client, server)
+        server.mr.write((5).to_bytes(8, "little"), 8)
+        client.send(e.IBV_WR_ATOMIC_CMP_AND_SWP, 8, to=(server.mr.rkey, server.mr.buf), operands=(5, 9))
+        assert [wc.status for wc in completions(network, client.send_cq)] == [0]
+        assert server.mr.read(8, 0) == (9).to_bytes(8, "little")
+
+
+def test_ethernet_tells_what_becomes_of_a_frame_and_does_first_what_is_due():
+    spied = Spied("ipv4")
+    ethernet = Ethernet(spied.network, Cabling((0, 0, 0), host_mbps=8000))
+    seen = spied.network.record(LOST)
+    gid = MAPPED + bytes(4)
+    route = Route(ROCE_V4, gid, gid, source_port=9, traffic_class=0b101_100_10)
+    sent = Datagram(SENT, 0, spied.peer, None, route, b"1234")
+    frame = SimpleNamespace(content=(sent, spied.node, 1, b"1234"), ecn=3)
+    ethernet._arrived(1, frame, 0)
+    spied.network.do_due()
+    assert spied.given == [(1, gid, gid, 9, 0b101_100_11, 4, b"1234")]
+    ethernet._lost(frame, "the queue is full")
+    (lost,) = seen
+    assert (lost.target, lost.data, lost.what) == (spied.node, b"1234", "the queue is full")
+    calls = []
+    ethernet._pump = SimpleNamespace(keep_up=lambda: calls.append("now"), plan=lambda: calls.append("later"))
+    ethernet.fabric.send = lambda frame: calls.append(frame.length_bytes)
+    spied.network.carrier(sent, spied.node, 1, b"1234")
+    assert calls == ["now", 4 + 46, "later"]
