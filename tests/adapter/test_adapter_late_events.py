@@ -181,3 +181,40 @@ def test_a_ring_that_its_program_broke_is_left_alone(queue):
     for _ in range(3):
         queue.wait()
     assert not queue.events
+
+
+def test_who_arms_again_without_taking_anything_has_two_looks_of_time_again(queue):
+    queue.post()
+    queue.reader.arm()
+    queue.wait()
+    queue.wait()
+    assert queue.events == [9]
+    queue.reader.arm()
+    queue.wait()
+    assert queue.events == [9]
+    for _ in range(3):  # the next look is twice as far away: nothing was armed, and nothing taken
+        queue.wait()
+    assert queue.events == [9, 9]
+
+
+def test_completions_that_go_on_coming_do_not_put_the_event_off(queue):
+    """In a queue that is looked after already a further one changes nothing."""
+    queue.post()
+    queue.reader.arm()
+    for _ in range(2):
+        assert queue.queue.watcher is None
+        deadline_ns = queue.late.armed_ns
+        queue.now = queue.adapter.now = queue.now + TICK_NS
+        queue.post()
+        assert queue.late.armed_ns == deadline_ns
+        queue.reader.arm()
+        queue.events.clear()
+    queue.wait(deadline_ns - queue.now)
+    queue.wait()
+    assert queue.events == [9]
+
+
+def test_a_queue_that_is_destroyed_before_its_first_completion_is_not_looked_after(queue):
+    assert queue.queue.watcher is queue.late
+    queue.late.close()
+    assert queue.queue.watcher is None

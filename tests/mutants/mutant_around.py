@@ -1,4 +1,4 @@
-"""Bugs of what stands around the stack, and of how its threads sleep: commands, test networks, storage, C; one place each."""
+"""Bugs of what stands around the stack, of orders of single steps, and of how threads sleep; one place each."""
 
 # ruff: noqa: E501 - texts of the source stand here as they are
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
+ADAPTER_LATE_EVENTS = "adapter/test_adapter_late_events.py"
 CLI_CAPTURES = "cli/test_cli_captures.py"
 CLI_EXCHANGES = "cli/test_cli_exchanges.py"
 CLI_EXPLAIN = "cli/test_cli_explain.py"
@@ -21,6 +22,7 @@ STORAGE_INITIATOR = "storage/test_storage_initiator.py"
 STORAGE_RULES = "storage/test_storage_rules.py"
 STORAGE_SESSION = "storage/test_storage_session.py"
 TESTING_PARTS = "testing/test_testing_parts.py"
+TRANSPORT_ORDERS = "transport/test_transport_orders.py"
 WIRE_CLI_CAPTURE = "wire/test_wire_cli_capture.py"
 
 AROUND: tuple[tuple[Mutant, str], ...] = (
@@ -246,5 +248,47 @@ AROUND: tuple[tuple[Mutant, str], ...] = (
        "who finds something gives way at once"), NATIVE_OBJECTS),
     (m("native-c-start-misses-stay", "native/cq.c", "    } else {\n        cq->misses = 0;\n    }\n    return error;", "    }\n    return error;",
        "who finds something by an extended poll gives way at once"), NATIVE_OBJECTS),
+    (m("order-rq-count-all", "transport/requester.py", "self.connection.count_sent(written, burst.length - length)", "self.connection.count_sent(written, burst.length)",
+       "bytes of a burst count for each queue pair that shares it"), TRANSPORT_ORDERS),
+    (m("order-rq-beyond-leaves", "transport/requester.py", "            if not self.beyond:\n                window.leave(self.flow)\n", "            window.leave(self.flow)\n",
+       "who probes goes to the end of those that wait"), TRANSPORT_ORDERS),
+    (m("order-rq-unrequested-last", "transport/requester.py", "self.unrequested_bytes += self.writer.burst.length - before", "self.unrequested_bytes = self.writer.burst.length - before",
+       "a long message asks for no acknowledgement before the window is full"), TRANSPORT_ORDERS),
+    (m("order-rq-high-back", "transport/requester.py", "        if distance(self.high_psn, psn) > 0:\n            self.high_psn = psn\n", "        self.high_psn = psn\n",
+       "an answer to what was sent before a loss is a ghost"), TRANSPORT_ORDERS),
+    (m("order-rq-flush-order", "transport/requester.py", "        while self.head != self.tail:\n            self.retire(_FLUSHED)\n        self.source.flush(self.now)\n", "        self.source.flush(self.now)\n        while self.head != self.tail:\n            self.retire(_FLUSHED)\n",
+       "requests that were not taken are flushed before those under way"), TRANSPORT_ORDERS),
+    (m("order-rq-path-no-progress", "transport/requester.py", "        self.retry.progress()\n        if self.head != self.tail and not", "        if self.head != self.tail and not",
+       "another path begins with the retries that the former has left"), TRANSPORT_ORDERS),
+    (m("order-ak-persist-deadline-stays", "transport/acknowledgement.py", "        if self.retry.persisting:\n            self.retry.deadline_ns = 0\n", "        if self.retry.persisting:\n",
+       "a persist timer that has run out runs out again at once"), TRANSPORT_ORDERS),
+    (m("order-rs-nak-stops-nothing", "transport/responder.py", "            if self.replies.nak_pending == 0 or self.replies.nak_pending == _SEQUENCE:\n                self.expected(view, arrival)", "            self.expected(view, arrival)",
+       "a packet is executed before the NAK that says to send it again"), TRANSPORT_ORDERS),
+    (m("order-rs-not-ready-keeps-key", "transport/responder.py", "        if self.execution.operation == _NOTHING:\n            self.execution.release_target()\n", "",
+       "a key stays in use although the packet is to come again"), TRANSPORT_ORDERS),
+    (m("order-rs-not-ready-key-always", "transport/responder.py", "        if self.execution.operation == _NOTHING:\n            self.execution.release_target()\n", "        self.execution.release_target()\n",
+       "the key of a message that goes on is given up"), TRANSPORT_ORDERS),
+    (m("order-rs-gap-closed-unsaid", "transport/responder.py", "                self.replies.nak_pending = 0\n                self.replies.acknowledge_through((self.epsn - 1) & 0xFFFFFF)\n", "                self.replies.nak_pending = 0\n",
+       "a gap that has closed is never acknowledged"), TRANSPORT_ORDERS),
+    (m("order-rs-atomic-place-late", "transport/responder.py", "            self.refuse(_REMOTE_ACCESS)\n            return\n        if not self.replies.ring.has_place():\n            self.refuse(_INVALID_REQUEST)\n            return\n        if view.operation == _COMPARE_SWAP:\n            result = region.compare_swap(view.atomic_va, view.compare, view.swap_add)\n        else:\n            result = region.fetch_add(view.atomic_va, view.swap_add)\n", "            self.refuse(_REMOTE_ACCESS)\n            return\n        if view.operation == _COMPARE_SWAP:\n            result = region.compare_swap(view.atomic_va, view.compare, view.swap_add)\n        else:\n            result = region.fetch_add(view.atomic_va, view.swap_add)\n        if not self.replies.ring.has_place():\n            self.refuse(_INVALID_REQUEST)\n            return\n",
+       "an atomic operation that is refused was carried out"), TRANSPORT_ORDERS),
+    (m("order-rs-word-place-late", "transport/responder.py", "        if not self.replies.ring.has_place():\n            self.refuse(_INVALID_REQUEST)\n            return\n        result = region.put_word(view.reth_va, arrival.payload_address + view.payload)\n", "        result = region.put_word(view.reth_va, arrival.payload_address + view.payload)\n        if not self.replies.ring.has_place():\n            self.refuse(_INVALID_REQUEST)\n            return\n",
+       "a word of a request that is refused was written"), TRANSPORT_ORDERS),
+    (m("order-rs-duplicate-while-rnr", "transport/responder.py", "        if self.replies.nak_pending and self.replies.nak_pending != _SEQUENCE:\n            return\n        if view.operation == _SEND", "        if view.operation == _SEND",
+       "a repetition is answered before an RNR NAK"), TRANSPORT_ORDERS),
+    (m("order-rq-probe-stays", "transport/requester.py", "                window.leave(self.flow)\n            self.probe = False\n", "                window.leave(self.flow)\n",
+       "READs and atomics go on beyond the window behind one probe"), TRANSPORT_ORDERS),
+    (m("order-rp-atomic-done-late", "transport/replies.py", "                return 0\n            self.ring.done(resource)\n            return 1\n        if not self.may_depart", "                return 0\n            return 1\n        if not self.may_depart",
+       "an atomic operation is answered until the burst is full"), TRANSPORT_ORDERS),
+    (m("order-dq-free-first", "transport/congestion.py", "        if not self.machine.limited:\n            self.free_ns = now\n        return", "        self.free_ns = now\n        return",
+       "a further notification lets a flow send earlier"), TRANSPORT_ORDERS),
+    (m("order-dq-departure-time", "transport/congestion.py", "        self.machine.pass_time(now)\n        return self.free_ns if", "        return self.free_ns if",
+       "a flow that rests stays limited"), TRANSPORT_ORDERS),
+    (m("order-cq-watcher-stays", "queues/completion.py", "            watcher, self.watcher = self.watcher, None\n            watcher.begin()\n", "            self.watcher.begin()\n",
+       "each completion begins the looks at a queue anew"), ADAPTER_LATE_EVENTS),
+    (m("order-le-close-watcher", "adapter/late_events.py", "        self.closed = True\n        self._cq.watcher = None\n", "        self.closed = True\n",
+       "a queue that is destroyed is looked after"), ADAPTER_LATE_EVENTS),
+    (m("order-le-fires-still-armed", "adapter/late_events.py", "            cq.fire(ARM_NEXT)\n            armed = False\n", "            cq.fire(ARM_NEXT)\n",
+       "who has armed a queue again is told of what it was told"), ADAPTER_LATE_EVENTS),
 )
 """Each with the test file that finds it."""
