@@ -10,7 +10,9 @@ import pytest
 from softhca.links import tap
 from softhca.links.tap import CaptureFile, tapped
 from softhca.links.variables import CAPTURE
+from softhca.wire.burst import Arrival
 from softhca.wire.framing import ROCE_V4
+from softhca.wire.route import gid_of
 
 FULL = Path("/dev/full")
 """Everything that is written there finds no room."""
@@ -108,3 +110,23 @@ def test_a_capture_that_has_ended_keeps_nothing_of_further_links(ended):
     for _ in range(3):
         capture.add_interface("more")
     assert not capture._pending
+
+
+def test_what_comes_is_captured_with_the_address_that_it_came_to(tmp_path, monkeypatch):
+    """A sender's datagrams to a group and to this link may leave from one UDP port."""
+    place = tmp_path / "packets.pcapng"
+    monkeypatch.setenv(CAPTURE, str(place))
+    source, own, group = (bytes(each) for each in ((10, 0, 0, 1), (10, 0, 0, 2), (239, 1, 2, 3)))
+    coming = [group, own, group]
+
+    def receive(arrival):
+        arrival.framing, arrival.source, arrival.source_port = ROCE_V4, gid_of(source), 50000
+        arrival.destination = gid_of(coming.pop(0))
+        arrival.length = arrival.stride = 20
+        return True
+
+    link = tapped(SimpleNamespace(**vars(a_link()), receive=receive))
+    while coming:
+        link.receive(Arrival())
+    written = place.read_bytes()
+    assert [written.count(source + each) for each in (group, own)] == [2, 1]

@@ -382,6 +382,8 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "a capture ends with the bytes of a longer one before it"), "links/test_links_tap.py"),
     (m("capture-that-has-ended-grows", "links/tap.py", "            self._pending.clear()\n            return\n", "            return\n",
        "each further link leaves bytes that nobody writes"), "links/test_links_tap.py"),
+    (m("capture-destination-of-the-first", "links/tap.py", "            arrival.destination,\n            arrival.traffic_class,", "            arrival.traffic_class,",
+       "what comes to a group and then to the link itself is captured as the group's"), "links/test_links_tap.py"),
     (m("repeated-packets-take-no-time", "links/impairment.py", "        if self._repeat is not None:\n            return self._send_again(data, leaves_ns + faults.delay_ns)", "        if self._repeat is not None:\n            return self._send_again(data, now + faults.delay_ns)",
        "packets whose fate is repeated pass a busy line at once"), "links/test_links_impairment.py"),
     (m("jitter-without-its-end", "links/impairment.py", "dice.randrange(faults.jitter_ns + 1)", "dice.randrange(faults.jitter_ns)",

@@ -115,7 +115,7 @@ class TapLink(WrappedLink):
         self._received = received
         self._sent_interface = sent.add_interface(f"{link.address} sent")
         self._received_interface = received.add_interface(f"{link.address} received")
-        self._routes: dict[tuple[bytes, int, int, bool], Route] = {}
+        self._routes: dict[tuple[bytes, int, bytes, int, bool], Route] = {}
 
     def send(self, burst: Any) -> int:
         """As the link's; a burst is written when it has gone out whole."""
@@ -141,7 +141,14 @@ class TapLink(WrappedLink):
             self._received.close()
 
     def _route_of(self, arrival: Any) -> Route:
-        key = (arrival.source, arrival.source_port, arrival.traffic_class, arrival.frames)
+        # one flow of a sender's may go to the link's address and to groups
+        key = (
+            arrival.source,
+            arrival.source_port,
+            arrival.destination,
+            arrival.traffic_class,
+            arrival.frames,
+        )
         route = self._routes.get(key)
         if route is None:
             if len(self._routes) >= _MAX_ROUTES:
