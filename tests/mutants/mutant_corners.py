@@ -680,6 +680,8 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "a closed device still listens"), ON_SAME_HOST_ADDRESSES),
     (m("same-host-address-makes-a-port", SAME_HOST, "port = self.ports.get(number) or SameHostPort(", "port = SameHostPort(",
        "a port's last address has taken the place of the others"), ON_SAME_HOST_ADDRESSES),
+    (m("paths-version-of-the-first-entry", "adapter/paths.py", "if is_v4 != port.gid_table[index].startswith", "if is_v4 != port.gid_table[0].startswith",
+       "a path leads from an address of one version of IP to one of the other"), "verbs/test_verbs_two_versions.py"),
     (m("umad-answer-of-another-class", UMAD_REQUESTS, "return mad[1:2] + mad[10:16]", "return mad[10:16]",
        "an answer of another class ends the wait for a request"), ON_UMAD_SESSIONS),
     (m("umad-answer-by-the-plane-s-part", UMAD_REQUESTS, "mad[10:16]", "mad[8:16]",
