@@ -22,12 +22,15 @@ The library for programs in C (``softhca.native``) is built beside the modules.
 """
 
 import ast
+import functools
 import gc
 import multiprocessing
 import multiprocessing.connection
 import os
 import re
 import runpy
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -50,6 +53,10 @@ LIGHT = ["-O1", "-finline-small-functions", "-findirect-inlining", "-fpartial-in
          "-freorder-blocks-and-partition", "-freorder-blocks-algorithm=stc", "-fschedule-insns2",
          "-fcaller-saves", "-fipa-ra", "-foptimize-sibling-calls", "-g0"]
 SMALL = ["-Og", "-g0"]
+# clang knows few of these words, and zig's gives code at -Og checks of its own.  -Og is the only one of gcc's
+# levels here that does not take pointers of other types for pointers to other memory.
+CLANG_LIGHT = ["-O2", "-g0"]
+CLANG_SMALL = ["-O1", "-fno-strict-aliasing", "-g0"]
 HOT = {
     "adapter": "engine receive_path scheduler sources",
     "driver": "locked polling posting",
@@ -113,10 +120,21 @@ def words(name: str) -> list[str]:
     if SANITIZE:
         return [*SANITIZED, *QUIET, *CHECKS]
     package, _, module = name.removeprefix("softhca.").rpartition(".")
-    for modules, chosen in ((HOT, FAST), (WARM, LIGHT)):
+    light, small = (CLANG_LIGHT, CLANG_SMALL) if is_clang() else (LIGHT, SMALL)
+    for modules, chosen in ((HOT, FAST), (WARM, light)):
         if module in modules.get(package, "").split():
             return [*chosen, *QUIET]
-    return [*SMALL, *QUIET]
+    return [*small, *QUIET]
+
+
+@functools.cache
+def is_clang() -> bool:
+    """Whether ``CC`` names a compiler of clang's words."""
+    named = shlex.split(os.environ.get("CC", ""))
+    if not named or not shutil.which(named[0]):
+        return False
+    told = subprocess.run([*named, "--version"], capture_output=True, text=True, check=False)
+    return "clang" in told.stdout
 
 
 class BuildModules(build_ext):

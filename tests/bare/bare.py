@@ -1,7 +1,7 @@
 """The first minute on a bare machine: Debian 12 with nothing but the packages that the README names.
 
-    python tests/bare/bare.py [--arch arm64] [--whole | --sample | --demo] [--root FOLDER] [--log FILE]
-                              [--share PATH …]
+    python tests/bare/bare.py [--arch arm64] [--whole | --sample | --demo | --wheel FILE] [--root FOLDER]
+                              [--log FILE] [--share PATH …]
 
 Needs root, debootstrap, and qemu-user-static for another processor than this machine's.  Below ``/tmp`` it
 makes a Debian 12, installs the packages of the README's "Two commands", and there root and then an ordinary
@@ -11,7 +11,8 @@ its packages, and fresh clones.  Status 1 when a command failed.
 
 ``--sample`` (the default) gives ``make test`` a few folders of tests, ``--whole`` all, ``--demo`` none.
 Emulated, where a build of all modules takes more than an hour, it is plain Python and then the modules of a
-few folders that are tried instead (``EMULATED``).
+few folders that are tried instead (``EMULATED``).  ``--wheel`` installs a wheel instead, and runs what is
+in the clone against that (``INSTALLED``).
 
 How the machine reaches packages is its own affair: its resolver, its certificates and pip's settings are
 lent to the bare one, as are folders that ``--share`` names, and nothing of them is kept.
@@ -58,6 +59,16 @@ EMULATED = (
     "PYTHONPATH=own/lib env/bin/python -m pytest -q tests/machine tests/queues tests/wire",
 )
 """What is tried on an emulated processor: interpreted, and with the modules of three folders compiled."""
+INSTALLED = (
+    "python3 -m venv env",
+    "env/bin/python -m pip install -q ./{wheel} pytest pytest-timeout hypothesis numpy scapy pyyaml",
+    "env/bin/softhca devinfo",
+    "env/bin/python examples/first.py",
+    "env/bin/softhca run -n 2 -- env/bin/python examples/rc_write.py",
+    "SOFTHCA_EXPECT=compiled env/bin/python -m pytest -q tests/machine tests/queues tests/wire"
+    " tests/transport/test_transport_rc_operations.py",
+)
+"""What is tried of a wheel: its modules are compiled, on an emulated processor too."""
 LENT = ("/etc/resolv.conf", "/etc/pip.conf", "/root/.config/pip/pip.conf", "/root/.pip/pip.conf",
         "/etc/ssl/certs/ca-certificates.crt")  # fmt: skip
 LENT_VARIABLES = re.compile(r"PIP_|SSL_CERT_|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?i:(?:https?|no)_proxy)")
@@ -87,8 +98,10 @@ def packages_of(readme: str) -> list[str]:
     return names
 
 
-def commands_of(how: str) -> list[str]:
-    """What somebody types in the clone: the README's two commands."""
+def commands_of(how: str, wheel: Path | None = None) -> list[str]:
+    """What somebody types in the clone: the README's two commands, or what tries a ``wheel`` there."""
+    if wheel is not None:
+        return [command.format(wheel=wheel.name) for command in INSTALLED]
     if how == "emulated":
         return list(EMULATED)
     commands = ["make demo"]
@@ -223,8 +236,10 @@ def trial(args: argparse.Namespace, log: list[str]) -> bool:
             else:
                 bare.say(f"Debian 12 ({args.arch}) with its packages, of an earlier trial")
             for user in args.user:
-                commands = commands_of("emulated" if foreign else args.how)
+                commands = commands_of("emulated" if foreign else args.how, args.wheel)
                 place = bare.clone(user)
+                if args.wheel:
+                    shutil.copy(args.wheel, bare.root / str(place)[1:])
                 for command in commands:
                     bare.type(user, place, command)
         finally:
@@ -246,6 +261,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     how = parser.add_mutually_exclusive_group()
     for name in ("sample", "whole", "demo"):
         how.add_argument(f"--{name}", dest="how", action="store_const", const=name, default="sample")
+    how.add_argument("--wheel", type=Path, metavar="FILE", help="try this wheel instead of a build")
     parser.add_argument("--arch", default=here, choices=sorted(EMULATORS))
     parser.add_argument("--user", action="append", choices=["root", USER], help="default: root, then a user")
     parser.add_argument("--root", type=Path, metavar="FOLDER", help="made if it is absent, and kept")

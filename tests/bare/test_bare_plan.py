@@ -36,6 +36,14 @@ def test_an_emulated_processor_gets_neither_the_whole_build_nor_the_whole_suite(
     assert any("SOFTHCA_EXT=skip" in command for command in commands)
 
 
+def test_a_wheel_is_tried_by_its_name_and_compiled() -> None:
+    commands = bare.commands_of("emulated", bare.Path("dist/softhca-1-cp311.whl"))
+    assert any("./softhca-1-cp311.whl" in command for command in commands)
+    assert not any("SOFTHCA_EXT" in command or "setup.py" in command for command in commands)
+    tested = next(command for command in commands if "SOFTHCA_EXPECT=compiled" in command)
+    assert all((bare.ROOT / name).exists() for name in tested.split() if name.startswith("tests/"))
+
+
 def test_what_says_where_packages_come_from_is_lent_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in bare.os.environ:
         monkeypatch.delenv(name)
