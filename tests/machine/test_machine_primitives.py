@@ -278,6 +278,23 @@ def test_without_libatomic_a_lock_keeps_the_results(monkeypatch: pytest.MonkeyPa
     test_compare_and_swap_writes_only_on_equality(INTERPRETED)
 
 
+def test_off_x86_a_fence_stands_on_both_sides_of_an_atomic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that exchanges nothing, too: whoever finds a mark set relies on its earlier stores being seen."""
+    memory, seen = bytearray(16), []
+    a = INTERPRETED.address_of(memory)
+    a += -a % 8
+    monkeypatch.setattr(INTERPRETED, "_fence", lambda order: seen.append((order, INTERPRETED.load64(a))))
+    if not INTERPRETED.ATOMIC_BETWEEN_PROCESSES:
+        pytest.skip("there is no libatomic")
+    assert INTERPRETED.atomic_add64(a, 3) == 0
+    assert INTERPRETED.atomic_cas64(a, 3, 4) == 3
+    assert INTERPRETED.atomic_cas64(a, 3, 5) == 4
+    assert seen == [(5, 0), (5, 3), (5, 3), (5, 4), (5, 4), (5, 4)]
+    seen.clear()
+    INTERPRETED.copy(a, INTERPRETED.address_of(bytes(8), False), 8)
+    assert (seen, INTERPRETED.load64(a)) == ([(3, 4)], 0)
+
+
 @every_body
 @given(data=st.binary(max_size=300), cut=st.integers(0, 300), start=st.integers(0, 2**32 - 1))
 def test_crc32_is_zlibs_and_continues(body: Any, data: bytes, cut: int, start: int) -> None:

@@ -91,6 +91,7 @@ def length_of(buffer: Any) -> int:
 
 
 def copy(dst: int, src: int, n: int) -> None:
+    release()
     memmove(cython.cast(cython.p_void, dst), cython.cast(cython.p_void, src), n)
 
 

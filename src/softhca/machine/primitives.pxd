@@ -106,6 +106,14 @@ cdef class ReceiveMeta:
 cpdef unsigned long long address_of(object buffer, bint writable=*) except? 0
 cpdef Py_ssize_t length_of(object buffer) except -1
 
+# The bytes of one write are seen before those of the next, as a program that polls memory expects: x86 keeps
+# stores in order, and there this is nothing but a word to the compiler.
+cdef extern from *:
+    """
+    static inline void softhca_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+    """
+    void release "softhca_release"() noexcept
+
 cpdef void copy(unsigned long long dst, unsigned long long src, unsigned long long n) noexcept
 cpdef void fill(unsigned long long dst, unsigned int byte, unsigned long long n) noexcept
 cpdef bytes bytes_at(unsigned long long a, Py_ssize_t n)
@@ -146,16 +154,30 @@ cdef extern from *:
     {
         __atomic_store_n((softhca_word *)a, v, __ATOMIC_RELEASE);
     }
+    /* What goes to and fro between two sides relies on a full barrier at these two, even where nothing is
+       exchanged.  A locked instruction of x86 is one.  Elsewhere an atomic may let later loads, and one that
+       exchanges nothing earlier stores, go past it. */
+    static inline void softhca_full_barrier(void)
+    {
+    #if !defined(__x86_64__)
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    #endif
+    }
     static inline unsigned long long softhca_atomic_add64(unsigned long long a, unsigned long long v)
     {
-        return __atomic_fetch_add((softhca_long *)a, v, __ATOMIC_SEQ_CST);
+        softhca_full_barrier();
+        v = __atomic_fetch_add((softhca_long *)a, v, __ATOMIC_SEQ_CST);
+        softhca_full_barrier();
+        return v;
     }
     static inline unsigned long long softhca_atomic_cas64(unsigned long long a, unsigned long long expected,
                                                           unsigned long long desired)
     {
         /* On failure the builtin writes what it found; on success `expected` already is the old value. */
+        softhca_full_barrier();
         __atomic_compare_exchange_n((softhca_long *)a, &expected, desired, 0, __ATOMIC_SEQ_CST,
                                     __ATOMIC_SEQ_CST);
+        softhca_full_barrier();
         return expected;
     }
     """

@@ -165,7 +165,10 @@ def length_of(buffer: Any) -> int:
 
 
 def copy(dst: int, src: int, n: int) -> None:
-    """Copy ``n`` bytes between addresses; the ranges may overlap."""
+    """Copy ``n`` bytes between addresses; the ranges may overlap.  They are written after all earlier
+    stores."""
+    if _fence is not None:
+        _fence(_RELEASE)
     _move(dst, src, n)
 
 
@@ -282,6 +285,9 @@ _load8 = None if _ORDERED else _atomic("load", 8, ctypes.c_int)
 _load4 = None if _ORDERED else _atomic("load", 4, ctypes.c_int)
 _store8 = None if _ORDERED else _atomic("store", 8, ctypes.c_uint64, ctypes.c_int)
 _store4 = None if _ORDERED else _atomic("store", 4, ctypes.c_uint32, ctypes.c_int)
+# So are its atomics full barriers; elsewhere one may let later loads, and one that exchanges nothing earlier
+# stores, go past it.
+_fence = None if _ORDERED or _libatomic is None else _libatomic.atomic_thread_fence
 
 
 def join_barriers() -> int:
@@ -334,9 +340,14 @@ def store32(a: int, v: int) -> None:
 
 
 def atomic_add64(a: int, v: int) -> int:
-    """Add ``v`` modulo 2^64 to the aligned word at ``a``; the old value.  Sequentially consistent."""
+    """Add ``v`` modulo 2^64 to the aligned word at ``a``; the old value.  A full barrier."""
     if _fetch_add is not None:
-        return _fetch_add(a, v & _MASK64, _SEQ_CST)
+        if _fence is None:
+            return _fetch_add(a, v & _MASK64, _SEQ_CST)
+        _fence(_SEQ_CST)
+        old = _fetch_add(a, v & _MASK64, _SEQ_CST)
+        _fence(_SEQ_CST)
+        return old
     with _lock:
         place = ctypes.c_uint64.from_address(a)
         old = place.value
@@ -345,10 +356,15 @@ def atomic_add64(a: int, v: int) -> int:
 
 
 def atomic_cas64(a: int, expected: int, new: int) -> int:
-    """Write ``new`` to the aligned word at ``a`` if it holds ``expected``; the old value (seq_cst)."""
+    """Write ``new`` to the aligned word at ``a`` if it holds ``expected``; the old value.  A full barrier
+    either way."""
     if _compare_exchange is not None:
         found = ctypes.c_uint64(expected)
+        if _fence is not None:
+            _fence(_SEQ_CST)
         _compare_exchange(a, ctypes.addressof(found), new, _SEQ_CST, _SEQ_CST)
+        if _fence is not None:
+            _fence(_SEQ_CST)
         return found.value
     with _lock:
         place = ctypes.c_uint64.from_address(a)

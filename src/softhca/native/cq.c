@@ -291,6 +291,7 @@ int req_notify_cq(struct ibv_cq *base, int solicited_only)
                                     __ATOMIC_SEQ_CST);
     else
         __atomic_exchange_n(&cq->ring.control->arm, SOFTHCA_ARM_NEXT, __ATOMIC_SEQ_CST);
+    full_barrier(); /* the program polls once more: it sees the completion that did not see this */
     unlock_spin(&cq->lock);
     return HOST(base->context)->dead;
 }

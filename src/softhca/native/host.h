@@ -237,6 +237,15 @@ static inline void ring_release(struct ring *ring)
 
 void host_wake(struct host *host);
 
+/* Around an atomic that both sides rely on as a full barrier: on x86 it is one, elsewhere it may let later loads,
+   and where it exchanges nothing earlier stores, go past it. */
+static inline void full_barrier(void)
+{
+#if !defined(__x86_64__)
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
 /* Wake the adapter if it sleeps.  What was written to rings before stands in front of a fence. */
 static inline void host_kick(struct host *host)
 {
@@ -250,6 +259,7 @@ static inline void host_ring(struct host *host, uint32_t slot)
 {
     uint64_t *pending = (uint64_t *)(host->doorbells + 1), *places = pending + SOFTHCA_DOORBELL_SLOTS,
         none = 0;
+    full_barrier(); /* the queue's tail is seen by whoever takes away the mark that is found here */
     if (__atomic_compare_exchange_n(&pending[slot], &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         uint64_t place = __atomic_fetch_add(&host->doorbells->tail, 1, __ATOMIC_SEQ_CST);
         __atomic_store_n(&places[place % SOFTHCA_DOORBELL_SLOTS], (uint64_t)slot + 1, __ATOMIC_RELEASE);
