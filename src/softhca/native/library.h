@@ -17,7 +17,7 @@
 #define IN_LATER_NODES(name, own) \
     IN_NODE(name, own, "@", 57) IN_NODE(name, own, "@", 59) IN_NODE(name, own, "@", 64)
 #define IN_ALL_NODES(name, own) \
-    IN_NODE(name, own, "@@", 34) IN_LATER_NODES(name, own) IN_NODE(name, own, "@", 65)
+    IN_NODE(name, own, "@", 33) IN_NODE(name, own, "@@", 34) IN_LATER_NODES(name, own) IN_NODE(name, own, "@", 65)
 #define OF(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
 #define BUCKETS 256
 #define OPTIONAL_ACCESS 0x3ff00080u /* rights that mean nothing here: huge pages are hints, too */

@@ -1,7 +1,7 @@
 /* What vendors' libraries bind when they are loaded, and public functions that a software adapter has not.
 
-   Releases of rdma-core whose private functions have changed name another version node for all of them: 34
-   (releases 34 … 56), 57, 59, 64, 65.  None of these functions is ever called, since no device is a vendor's. */
+   Releases of rdma-core whose private functions have changed name another version node for all of them: 33
+   (Debian 11's), 34 (releases 34 … 56), 57, 59, 64, 65.  None of these functions is ever called, since no device is a vendor's. */
 #include "library.h"
 
 #define REFUSAL          \
@@ -47,6 +47,7 @@ static unsigned char allow_disassociate_destroy;
 IN_ALL_NODES(verbs_allow_disassociate_destroy, allow_disassociate_destroy)
 
 NOTHING(ibv_register_driver)
+NOTHING(verbs_register_driver_33)
 NOTHING(verbs_register_driver_34)
 NOTHING(verbs_register_driver_57)
 NOTHING(verbs_register_driver_59)
