@@ -593,6 +593,55 @@ def test_a_receiver_that_nobody_sends_to_ends_in_time(control):
         Receiver(account, plan).run(control)
 
 
+def test_a_receivers_time_is_from_the_first_message_to_the_last(monkeypatch, control):
+    now_ns = itertools.count(100, 10)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now_ns))
+    plan = plan_for("send", iterations=3)
+    account = Account(plan)
+    came = iter([[0], [], [0], [0]])
+    message = SimpleNamespace(wr_id=0, status=0)
+    account.receive_cq.poll = lambda most: (len(found := next(came)), [message] * len(found))
+    receiver = Receiver(account, plan)
+    receiver.run(control)
+    assert (receiver.measured.operations, receiver.measured.elapsed_ns) == (3, 20)
+
+
+def test_a_receiver_is_silent_for_as_long_as_nothing_comes(monkeypatch, control):
+    now_s = itertools.count(100)
+    monkeypatch.setattr(time, "monotonic", lambda: next(now_s))
+    plan = plan_for("send", iterations=20)
+    account = Account(plan)
+    late, polls = account.poll, itertools.count(1)
+
+    def poll(most):
+        if next(polls) % 700 == 0:
+            account.arriving = [0]
+        return late(most)
+
+    account.receive_cq.poll, account.needs.silence_s = poll, 8
+    receiver = Receiver(account, plan)
+    receiver.run(control)
+    assert receiver.received == 20
+
+
+def test_a_receiver_takes_what_came_before_the_clients_last_word(control):
+    plan = plan_for("send", iterations=20)
+    account = Account(plan)
+    late, polls = account.poll, itertools.count(1)
+
+    def poll(most):
+        if next(polls) == 256:
+            account.arriving = [0, 0]
+            control.speak()
+            return 0, []
+        return late(most)
+
+    account.receive_cq.poll = poll
+    receiver = Receiver(account, plan)
+    receiver.run(control)
+    assert receiver.received == 2
+
+
 def test_a_receiver_counts_each_size_anew_and_keeps_its_receives(control):
     plan = plan_for("send", iterations=BATCH + 3)
     account = Account(plan)

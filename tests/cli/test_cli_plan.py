@@ -4,7 +4,11 @@ import pytest
 
 from softhca.cli.errors import UsageError
 from softhca.cli.main import build_parser
+from softhca.cli.perf import document_of, peer_arguments
+from softhca.cli.perf_bandwidth import Measured
+from softhca.cli.perf_ends import Outcome
 from softhca.cli.perf_plan import TESTS, plan_of
+from softhca.cli.perftest_exchange import Report
 
 
 def plan(*words):
@@ -58,6 +62,42 @@ def test_sizes_and_amounts_that_nobody_has_named():
 @pytest.mark.parametrize(("words", "size"), [("-a", 8 << 20), ("-a --qp-type UD", 4096)])
 def test_memory_is_as_large_as_the_last_of_all_sizes(words, size):
     assert plan("send-bw", *words.split()).size_bytes == size
+
+
+def arguments(*words):
+    parsed = build_parser("perf").parse_args(["perf", *words])
+    return peer_arguments(parsed, plan_of(parsed))
+
+
+@pytest.mark.parametrize(("words", "depth"), [
+    ("send-bw -t 7", False), ("send-bw -t 7 -b", True), ("send-bw -t 7 --reversed", True),
+    ("send-bw -b", False),
+])  # fmt: skip
+def test_a_peer_that_asks_too_is_told_how_much_is_posted(words, depth):
+    found = arguments(*words.split())
+    assert ("--tx-depth" in found) is depth
+    assert not depth or found[found.index("--tx-depth") + 1] == "7"
+
+
+def test_a_peer_is_told_the_one_size_or_that_all_come_and_the_link():
+    found = arguments("send-bw", "-s", "77", "--link", "shm")
+    assert found[found.index("--size") + 1] == "77"
+    assert found[found.index("--link") + 1] == "shm"
+    assert "-a" not in found
+    assert "--size" not in arguments("send-bw", "-a")
+    assert "-a" in arguments("send-bw", "-a")
+
+
+def test_a_document_has_each_size_with_its_figures_and_the_peers():
+    parsed = build_parser("perf").parse_args(["perf", "send-bw", "-a", "-b"])
+    found = document_of(parsed, plan_of(parsed), [
+        Outcome(2, Measured(10, 1_000_000_000), Report(2, 10, 0.0, 3.0, 0.5)), Outcome(4, Measured(0, 0)),
+    ])  # fmt: skip
+    first, second = found["sizes"]
+    assert (first["size_bytes"], first["bandwidth_bytes_per_s"], first["iterations"]) == (2, 20, 10)
+    assert (first["peer_bandwidth_bytes_per_s"], first["peer_message_rate_per_s"]) == (3 << 20, 500_000)
+    assert (second["size_bytes"], second["message_rate_per_s"]) == (4, 0)
+    assert (second["peer_bandwidth_bytes_per_s"], second["peer_message_rate_per_s"]) == (None, None)
 
 
 @pytest.mark.parametrize(("words", "depth", "batch", "receives"), [

@@ -10,7 +10,7 @@ import pytest
 
 from softhca.cli import run as run_module
 from softhca.cli.errors import UsageError
-from softhca.cli.launch import devices_of_copies, environment
+from softhca.cli.launch import devices_of_copies, environment, with_sockets
 from softhca.cli.run import Copies, Terminated, check, remedy_of_program
 from softhca.cli.shared_adapters import ADAPTER
 from softhca.links.fault_counters import REPORTS_VARIABLE
@@ -112,6 +112,11 @@ def test_each_port_of_a_device_has_another_address():
     (devices,), (peer,) = devices_of_copies("a=udp:*+udp:*", 1)
     first, second = devices.removeprefix("a=udp:").split("+udp:")
     assert (first, first != second, "*" in devices) == (peer, True, False)
+
+
+def test_sockets_of_softhca_are_found_before_all_else(tmp_path):
+    variables = with_sockets({"PYTHONPATH": "/mine"}, tmp_path)
+    assert variables["PYTHONPATH"].split(os.pathsep) == [str(tmp_path / "sockets"), "/mine"]
 
 
 def test_nothing_of_an_outer_run_is_told_to_copies(tmp_path):

@@ -45,6 +45,11 @@ def test_percentile_is_the_nearest_rank():
     assert percentile([7], 50) == 7
 
 
+@pytest.mark.parametrize(("percent", "value"), [(33, 1), (34, 2), (50, 2), (66, 2), (67, 3), (99, 3)])
+def test_a_percentile_of_few_values_is_one_that_enough_do_not_exceed(percent, value):
+    assert percentile([1, 2, 3], percent) == value
+
+
 def test_percentile_of_nothing_is_refused():
     with pytest.raises(ValueError, match="no values"):
         percentile([], 50)

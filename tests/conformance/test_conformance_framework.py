@@ -79,6 +79,9 @@ def test_expectations():
     ensure(True, "never said")
     with pytest.raises(ConformanceError, match=r"^number: 3 instead of 4$"):
         expect("number", 3, 4)
+    for nothing in (None, 0, [], b""):
+        with pytest.raises(ConformanceError, match="instead of 4"):
+            expect("nothing", nothing, 4)
     with pytest.raises(ConformanceError, match=r"^said$"):
         ensure(False, "said")
 

@@ -8,6 +8,7 @@ from scripted_channel import ScriptedDriver
 
 from softhca.driver.cq import CqHandle
 from softhca.driver.errors import DriverError
+from softhca.driver.polling import CompletionRound
 from softhca.queues import control_fields as control
 from softhca.queues.completion import CompletionQueue
 from softhca.queues.ring import RingLayout
@@ -254,3 +255,20 @@ def test_every_entry_of_a_queue_can_be_used(adapter, cq):
     assert not adapter.overflowed
     adapter.post(5)
     assert adapter.overflowed == [3]
+
+
+def test_a_round_of_polling_shows_what_was_asked_for_until_it_is_over():
+    turn = CompletionRound(0b0101)
+    seen = []
+    assert turn.begin()
+    assert turn.look(1) is None, "nothing was taken yet"
+    assert turn.next(lambda entry: seen.append(entry) or True)
+    assert turn.look(1) is turn.look(4) is seen[0]
+    assert turn.look(2) is None
+    assert not turn.next(lambda entry: False)
+    assert turn.look(1) is seen[0], "the last one stays"
+    turn.finish()
+    assert turn.look(1) is None
+    assert turn.begin()
+    assert turn.look(1) is None, "nor what the round before has taken"
+    turn.finish()

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softhca.adapter.remote_keys import RemoteKeyModel
+from softhca.hardware.assembler import assemble
 from softhca.hardware.instruction_model import InstructionModel
+from softhca.hardware.isa import CAPACITY
 from softhca.hardware.key_memory import VALID
 from softhca.hardware.micro_registers import number_of
 from softhca.hardware.microcode_files import microcode_names, microcode_program, microcode_source
@@ -97,11 +99,28 @@ def test_256_rows_take_the_published_clocks():
     assert set(CASES) == {"all PDs differ", "PD matches, no key matches", "all keys match"}
 
 
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_a_model_runs_for_as_many_clocks_as_it_is_given(limit):
+    model = InstructionModel(assemble("here: jump here").halves, KeyRegisters([0] * 20))
+    assert model.run(limit) == limit
+    assert not model.halted
+
+
+def test_a_call_from_the_last_place_returns_to_the_first():
+    model = InstructionModel(assemble("call there\nthere: halt").halves, KeyRegisters([0] * 20))
+    model.program[CAPACITY - 1] = model.program[0]
+    model.address = CAPACITY - 1
+    model.step()
+    assert model.stack[0] == model.program[0].size - 1
+
+
 def test_a_walk_that_cannot_be_is_refused(walk):
     with pytest.raises(ValueError, match="20 words, not 1"):
         walk.run([0], 1, 1)
     with pytest.raises(ValueError, match="27 bits"):
         walk.run([0] * 20, 1, 1 << 27)
+    with pytest.raises(ValueError, match="27 bits"):
+        walk.run([0] * 20, 1, -1)
     with pytest.raises(ValueError, match="VIs"):
         MicrocodeWalk(0)
 

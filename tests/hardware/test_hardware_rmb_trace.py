@@ -13,7 +13,7 @@ from softhca.cli.main import main
 from softhca.hardware import figures
 from softhca.hardware.figures import FIGURES
 from softhca.hardware.timing_diagram import draw
-from softhca.hardware.trace import record
+from softhca.hardware.trace import differences, record
 
 DOCS = Path(__file__).parents[2] / "docs"
 FIELDS = [
@@ -67,6 +67,34 @@ def test_data_that_are_read_anew_begin_anew_also_when_they_are_the_same(reads: i
     root = ElementTree.fromstring(draw("anew", rows, ("mem_rd_data",)))
     shapes = [one for one in root.iter("{http://www.w3.org/2000/svg}path") if one.get("class") == "bus"]
     assert len(shapes) == 1 + reads
+
+
+@pytest.mark.parametrize(
+    ("start", "done", "waits"), [(False, True, False), (True, True, True), (False, False, True)]
+)
+def test_a_walk_waits_for_a_read_of_the_rq_when_it_walks_or_is_to_begin(
+    start: bool, done: bool, waits: bool
+) -> None:
+    row = dataclasses.replace(
+        FIGURES[13].expected()[3], state="READ", rq_read=True, rq_write=False, sq_start=start, sq_done=done
+    )
+    rows = [dataclasses.replace(row, clock=4 + at) for at in range(2)]
+    assert ('class="wait"' in draw("waits", rows, ("state",))) is waits
+
+
+def test_words_of_a_picture_may_have_any_signs() -> None:
+    rows = [dataclasses.replace(FIGURES[13].expected()[3], clock=4, state="A<B&C")]
+    root = ElementTree.fromstring(draw("1 < 2 & 3", rows, ("state",)))
+    assert "1 < 2 & 3" in [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert "A<B&C" in [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_clocks_that_are_missing_are_no_match() -> None:
+    rows = [dataclasses.replace(FIGURES[13].expected()[3], clock=at) for at in range(3)]
+    assert not differences(rows, rows)
+    for fewer, more in ((rows[:2], rows), (rows, rows[:2])):
+        with pytest.raises(ValueError, match="zip"):
+            differences(fewer, more)
 
 
 def test_waveforms_are_written_for_a_viewer(tmp_path: Path) -> None:

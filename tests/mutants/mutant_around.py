@@ -15,6 +15,11 @@ CLI_PERF_LOOPS = "cli/test_cli_perf_loops.py"
 CLI_PLAN = "cli/test_cli_plan.py"
 CLI_ROLES = "cli/test_cli_roles.py"
 CLI_RUN_RULES = "cli/test_cli_run_rules.py"
+CLI_VALUES = "cli/test_cli_values.py"
+CONFORMANCE_FRAMEWORK = "conformance/test_conformance_framework.py"
+DRIVER_QUEUES = "driver/test_driver_queues.py"
+HARDWARE_MICROCODE_WALK = "hardware/test_hardware_microcode_walk.py"
+HARDWARE_RMB_TRACE = "hardware/test_hardware_rmb_trace.py"
 NATIVE_OBJECTS = "native/test_native_objects.py"
 RUNTIME_LEADER_LOCK = "runtime/test_runtime_leader_lock.py"
 RUNTIME_SLEEP_RULES = "runtime/test_runtime_sleep_rules.py"
@@ -290,5 +295,49 @@ AROUND: tuple[tuple[Mutant, str], ...] = (
        "a queue that is destroyed is looked after"), ADAPTER_LATE_EVENTS),
     (m("order-le-fires-still-armed", "adapter/late_events.py", "            cq.fire(ARM_NEXT)\n            armed = False\n", "            cq.fire(ARM_NEXT)\n",
        "who has armed a queue again is told of what it was told"), ADAPTER_LATE_EVENTS),
+    (m("cli-fi-rank", "cli/figures.py", "rank = -(-len(ordered) * percent // 100)", "rank = len(ordered) * percent // 100",
+       "a percentile of few values is one that too many exceed"), CLI_VALUES),
+    (m("cli-pf-tx-depth", "cli/perf.py", "    if plan.tx_depth and (plan.both or plan.reversed):\n        ways += [\"--tx-depth\", str(plan.tx_depth)]\n", "",
+       "a peer that asks too posts as much as it likes"), CLI_PLAN),
+    (m("cli-pf-peer-size", "cli/perf.py", "    if not plan.all_sizes:\n        ways += [\"--size\", str(plan.size_bytes)]\n", "",
+       "a peer moves another size"), CLI_PLAN),
+    (m("cli-pf-peer-link", "cli/perf.py", "        \"--link\",\n        args.link,\n        \"-l\"", "        \"-l\"",
+       "a peer takes another link"), CLI_PLAN),
+    (m("cli-pf-rate-zero", "cli/perf.py", "rate = measured.operations * 1e9 / max(measured.elapsed_ns, 1)", "rate = measured.operations * 1e9 / measured.elapsed_ns",
+       "a test without operations divides by nothing"), CLI_PLAN),
+    (m("cli-pf-document-size", "cli/perf.py", "replace(plan, size_bytes=outcome.size_bytes), outcome.measured", "plan, outcome.measured",
+       "each size is told as the last"), CLI_PLAN),
+    (m("cli-pf-peer-mib", "cli/perf.py", "peer.average_mib_per_s * MIB if peer else None", "peer.average_mib_per_s if peer else None",
+       "a peer's bandwidth is told in MiB"), CLI_PLAN),
+    (m("cli-pf-peer-none", "cli/perf.py", "peer.million_messages_per_s * 1e6 if peer else None", "peer.million_messages_per_s * 1e6 if peer else 0.0",
+       "a peer that says nothing has moved nothing"), CLI_PLAN),
+    (m("cli-bw-receiver-last-poll", "cli/perf_bandwidth.py", "                if control.readable():\n                    self.poll()\n                    return", "                if control.readable():\n                    return",
+       "what came before the last word is not counted"), CLI_PERF_LOOPS),
+    (m("cli-bw-receiver-silence", "cli/perf_bandwidth.py", "            if self.poll():\n                silent_s = 0.0\n                continue", "            if self.poll():\n                continue",
+       "a receiver's silence counts from the first quiet moment"), CLI_PERF_LOOPS),
+    (m("cli-bw-receiver-begin", "cli/perf_bandwidth.py", "            self.begin_ns = self.begin_ns or self.last_ns\n", "            self.begin_ns = self.last_ns\n",
+       "a receiver's time begins with its last message"), CLI_PERF_LOOPS),
+    (m("cli-la-sockets-path", "cli/launch.py", "os.pathsep.join([str(folder), variables[\"PYTHONPATH\"]])", "os.pathsep.join([variables[\"PYTHONPATH\"], str(folder)])",
+       "another sitecustomize hides softhca's sockets"), CLI_RUN_RULES),
+    (m("testing-cr-expect", "conformance/registry.py", "    if seen != wanted:\n        raise ConformanceError(f\"{what}:", "    if seen and seen != wanted:\n        raise ConformanceError(f\"{what}:",
+       "what is empty is whatever was expected"), CONFORMANCE_FRAMEWORK),
+    (m("hardware-diagram-waits-idle", "hardware/timing_diagram.py", "row.rq_read and (row.sq_start or not row.sq_done)", "row.rq_read",
+       "an idle walk waits"), HARDWARE_RMB_TRACE),
+    (m("hardware-diagram-escape-title", "hardware/timing_diagram.py", "f\"<title>{escape(title)}</title>\"", "f\"<title>{title}</title>\"",
+       "a title with a sign of XML breaks the picture"), HARDWARE_RMB_TRACE),
+    (m("hardware-diagram-escape-words", "hardware/timing_diagram.py", "{attributes}>{escape(words)}</text>", "{attributes}>{words}</text>",
+       "a text with a sign of XML breaks the picture"), HARDWARE_RMB_TRACE),
+    (m("hardware-trace-strict", "hardware/trace.py", "zip(rows, expected, strict=True)", "zip(rows, expected)",
+       "clocks that are missing do not differ"), HARDWARE_RMB_TRACE),
+    (m("hardware-walk-key-negative", "hardware/microcode_walk.py", "if not 0 <= key < 1 << KEY_BITS:", "if not key < 1 << KEY_BITS:",
+       "a negative key is looked for"), HARDWARE_MICROCODE_WALK),
+    (m("hardware-model-halt-clock", "hardware/instruction_model.py", "while not self.halted and self.clocks - before < limit:", "while not self.halted and self.clocks - before <= limit:",
+       "a run takes one clock more"), HARDWARE_MICROCODE_WALK),
+    (m("hardware-model-stack-wraps", "hardware/instruction_model.py", "self.stack[self.top] = following % CAPACITY", "self.stack[self.top] = following",
+       "a call from the end returns nowhere"), HARDWARE_MICROCODE_WALK),
+    (m("order-dp-finish-found", "driver/polling.py", "        if self.mine():\n            self._found = False\n            self.end()", "        if self.mine():\n            self.end()",
+       "a round of polling shows what the one before has taken"), DRIVER_QUEUES),
+    (m("order-dp-look-fields", "driver/polling.py", "if self._found and self.mine() and not field & ~self._fields else None", "if self._found and self.mine() else None",
+       "what was not asked for is shown"), DRIVER_QUEUES),
 )
 """Each with the test file that finds it."""
