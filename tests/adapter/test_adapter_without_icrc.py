@@ -116,3 +116,17 @@ def test_a_packet_without_icrc_makes_no_flow_known_and_hinders_none(target):
     hand_over(target, signed(packet, left.node.gid, right.node.gid), True)
     assert right.memory[:12] == b"by the wire!"
     assert len(sources.connected) == 1
+
+
+def test_what_goes_to_the_adapter_itself_says_that_it_has_none():
+    with Network() as network:
+        node = network.add(1)
+        left, right = End(node, 20_000), End(node, 20_000)
+        left_qp, right_qp = left.qp(), right.qp()
+        connect((left, left_qp), (right, right_qp))
+        node.adapter.queue_pairs.get(left_qp.number).flow.route.needs_icrc = False
+        left.memory[:] = bytes(range(250)) * 80
+        post(left_qp, WRITE, [left.sge(0, 10_000)], va=right.va, rkey=right.key.rkey)
+        network.run()
+        assert right.memory[:10_000] == left.memory[:10_000]
+        assert node.adapter.port_counters()["drops_icrc"] == 0

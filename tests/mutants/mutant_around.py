@@ -8,6 +8,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 ADAPTER_LATE_EVENTS = "adapter/test_adapter_late_events.py"
+ADAPTER_WITHOUT_ICRC = "adapter/test_adapter_without_icrc.py"
 CLI_CAPTURES = "cli/test_cli_captures.py"
 CLI_EXCHANGES = "cli/test_cli_exchanges.py"
 CLI_EXPLAIN = "cli/test_cli_explain.py"
@@ -339,5 +340,7 @@ AROUND: tuple[tuple[Mutant, str], ...] = (
        "a round of polling shows what the one before has taken"), DRIVER_QUEUES),
     (m("order-dp-look-fields", "driver/polling.py", "if self._found and self.mine() and not field & ~self._fields else None", "if self._found and self.mine() else None",
        "what was not asked for is shown"), DRIVER_QUEUES),
+    (m("order-en-loop-icrc", "adapter/engine.py", "        arrival.has_icrc = burst.has_icrc\n        arrival.frames", "        arrival.frames",
+       "a burst that needs no ICRC is dropped where it goes to the adapter itself"), ADAPTER_WITHOUT_ICRC),
 )
 """Each with the test file that finds it."""
