@@ -61,7 +61,7 @@ HOT = {
     "adapter": "engine receive_path scheduler sources",
     "driver": "locked polling posting",
     "links": "link roce_udp",
-    "machine": "primitives",
+    "machine": "deferred_signals primitives",
     "mailbox": "blocks rings",
     "memory": "regions",
     "queues": "completion cqe doorbells ring wqe",

@@ -20,8 +20,9 @@ a consumer that has stopped polling.  Where they are not seen it is short.
 Sleeping is described in `sleeper`; `EngineLoop.deadline` alone says until when.
 
 An engine never raises.  If one does all the same, or Ctrl-C or a signal handler that raises ends a turn
-between two steps, its state cannot be trusted: :meth:`EngineLoop.fail` logs the error and ends the service,
-and every host sees that the adapter is gone (EIO, ``IBV_EVENT_DEVICE_FATAL``).
+between two steps (interpreted: see `turn_lock`), its state cannot be trusted: :meth:`EngineLoop.fail` logs
+the error and ends the service, and every host sees that the adapter is gone (EIO,
+``IBV_EVENT_DEVICE_FATAL``).
 """
 
 from __future__ import annotations

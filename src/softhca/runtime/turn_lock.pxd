@@ -1,3 +1,5 @@
+from softhca.machine cimport deferred_signals
+
 cdef extern from "pythread.h":
     unsigned long thread_ident "PyThread_get_thread_ident"()
 

@@ -4,6 +4,10 @@ A thread that polls takes it and gives it back for every look, nearly always wit
 Compiled, that is two comparisons: the interpreter lock is held, and nothing between a comparison and what
 follows from it gives that away.  Only who has to wait asks the system for it, at a gate that the owner
 opens.  Interpreted, it is `threading.RLock`.
+
+No handler of the program's signals interrupts the main thread while it has the lock (compiled; see
+`softhca.machine.deferred_signals`): the state of an engine that is left between two steps cannot be trusted.
+What a handler raises comes before the lock is taken, and it is not, or after it was given back.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import cython
+
+from softhca.machine import deferred_signals
 
 if TYPE_CHECKING:
     def thread_ident() -> int:
@@ -44,6 +50,11 @@ class TurnLock:
         me: cython.ulong = thread_ident()
         if self.depth and self.owner != me:
             return False
+        if not self.depth and me == deferred_signals.main_thread:
+            deferred_signals.begin()
+            if self.depth:  # a handler ran, and meanwhile another thread has taken it
+                deferred_signals.end()
+                return False
         self.owner = me
         self.depth += 1
         return True
@@ -88,8 +99,11 @@ class TurnLock:
         if self.depth == 0 or self.owner != thread_ident():
             raise RuntimeError("cannot release a lock that is not held")
         self.depth -= 1
-        if self.depth == 0 and self.waiting and self.gate.locked():
-            self.gate.release()
+        if self.depth == 0:
+            if self.waiting and self.gate.locked():
+                self.gate.release()
+            if self.owner == deferred_signals.main_thread:
+                deferred_signals.end()
 
     def mine(self) -> bool:
         """Whether this thread has it."""

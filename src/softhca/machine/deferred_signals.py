@@ -1,0 +1,116 @@
+"""Sections of the main thread that no signal handler of the program interrupts.
+
+Python runs the program's handlers in the main thread, between any two steps of Python code, and what such a
+handler raises (KeyboardInterrupt, for one) comes out of the step that it interrupted.  Code that must come to
+its end, as an engine's turn, is a section between `begin` and `end`: what comes within it is handled behind
+it, at once.  A section is short; nobody waits within one.
+
+How it works.  The interpreter has one handler in C of its own for all signals; it notes the number and
+returns.  Ours is put before it, wherever it stands alone: within a section of the main thread it keeps the
+number for `end`, and else it calls the interpreter's.  Nothing else of a signal's disposition changes, and
+signals that are handled by anything but Python are left alone.  Whether the program has set a handler
+meanwhile is looked for with the first section of every tick of the kernel (4 ms).  What Python had been told
+of before a section is handled at its beginning.
+
+Interpreted there are no such sections: `begin` and `end` do nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import cython
+
+if TYPE_CHECKING:
+    def thread_ident() -> int:
+        """This thread's, by the .pxd."""
+
+    def signals_begin() -> int:
+        """The .pxd's, as all of these."""
+
+    def signals_end() -> None: ...
+    def signals_learn(number: int) -> None: ...
+    def signals_known() -> int: ...
+    def signals_put_before() -> int: ...
+    def signals_look_is_due(look_ns: int) -> int: ...
+    def PyErr_CheckSignals() -> int: ...
+
+__all__ = ["begin", "end", "look_for_handlers"]
+
+LOOK_NS = cython.declare(cython.ulonglong, 1_000_000)  # between two looks, of 16 system calls each
+
+main_thread = threading.main_thread().ident or 0
+depth = 0
+
+
+def begin() -> bool:
+    """Begin a section, if this is the main thread; whether it is.  May be called again within one.
+
+    First the program's handlers run for what has come before; what they raise is raised, and no section has
+    begun then.
+    """
+    global depth
+    if not cython.compiled or thread_ident() != main_thread:
+        return False
+    if depth == 0:
+        if signals_look_is_due(LOOK_NS):
+            look_for_handlers()
+        while signals_begin():
+            PyErr_CheckSignals()
+    depth += 1
+    return True
+
+
+def end() -> None:
+    """End what `begin` of this thread has begun; a signal that has come meanwhile is handled as soon as
+    Python code goes on."""
+    global depth
+    if not cython.compiled or thread_ident() != main_thread or depth == 0:
+        return
+    depth -= 1
+    if depth == 0:
+        signals_end()
+
+
+def look_for_handlers() -> int:
+    """Be asked first for all signals that Python handles by now; how many more there are."""
+    if not cython.compiled:
+        return 0
+    if not signals_known():
+        _learn()
+    return signals_put_before() if signals_known() else 0
+
+
+def _learn() -> None:
+    """Find the interpreter's own handler, by a signal that nobody uses; the main thread alone can."""
+    for number in range(signal.SIGRTMAX, signal.SIGRTMIN, -1):
+        if signal.getsignal(number) is not signal.SIG_DFL:
+            continue
+        try:
+            signal.signal(number, _ignore)
+        except ValueError:  # another thread, or a subinterpreter's
+            return
+        signals_learn(number)
+        signal.signal(number, signal.SIG_DFL)
+        return
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Nobody sends it."""
+
+
+def _in_child() -> None:
+    """The thread that has forked is the child's main thread."""
+    global main_thread, depth
+    if not cython.compiled:
+        return
+    if main_thread != thread_ident():
+        main_thread = thread_ident()
+        depth = 0
+        signals_end()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,220 @@
+"""Sections of the main thread that handlers of signals do not interrupt; interpreted there are none."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import softhca.machine.deferred_signals as deferred
+from softhca.runtime.turn_lock import TurnLock
+
+COMPILED = not (deferred.__file__ or "").endswith(".py")
+compiled = pytest.mark.skipif(not COMPILED, reason="interpreted there are no such sections")
+
+
+class Late(TimeoutError):
+    pass
+
+
+@pytest.fixture
+def seen():
+    """The numbers that a handler of SIGUSR1 and SIGUSR2 has been called with."""
+    numbers = []
+    before = {each: signal.signal(each, lambda number, _: numbers.append(number)) for each in
+              (signal.SIGUSR1, signal.SIGUSR2)}  # fmt: skip
+    deferred.look_for_handlers()
+    yield numbers
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+def raise_late(*_):
+    raise Late
+
+
+def test_what_comes_within_a_section_is_handled_behind_it(seen):
+    assert deferred.begin() == COMPILED
+    signal.raise_signal(signal.SIGUSR2)
+    signal.raise_signal(signal.SIGUSR1)
+    within = list(seen)
+    deferred.end()
+    assert within == ([] if COMPILED else [signal.SIGUSR2, signal.SIGUSR1])
+    assert sorted(seen) == [signal.SIGUSR1, signal.SIGUSR2]
+
+
+@compiled
+def test_a_section_ends_with_the_outermost(seen):
+    deferred.begin()
+    deferred.begin()
+    signal.raise_signal(signal.SIGUSR1)
+    deferred.end()
+    assert not seen
+    deferred.end()
+    assert seen == [signal.SIGUSR1]
+    deferred.end()  # one too many: nothing
+    signal.raise_signal(signal.SIGUSR1)
+    assert len(seen) == 2
+
+
+@compiled
+def test_a_signal_that_another_thread_gets_is_deferred_as_well(seen):
+    deferred.begin()
+    thread = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))
+    thread.start()
+    thread.join()
+    assert not seen
+    deferred.end()
+    assert seen == [signal.SIGUSR1]
+
+
+def test_other_threads_have_no_sections(seen):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(deferred.begin()))
+    thread.start()
+    thread.join()
+    assert found == [False]
+    signal.raise_signal(signal.SIGUSR1)
+    assert seen == [signal.SIGUSR1]
+
+
+@compiled
+def test_what_a_handler_raises_comes_out_behind_the_section(seen):
+    signal.signal(signal.SIGUSR1, raise_late)
+    deferred.look_for_handlers()
+    reached = []
+
+    def section():
+        deferred.begin()
+        signal.raise_signal(signal.SIGUSR1)
+        reached.append("within")
+        deferred.end()
+        reached.append("behind")
+
+    with pytest.raises(Late):
+        section()
+    assert reached == ["within"]
+    assert deferred.begin()
+    deferred.end()
+
+
+@compiled
+def test_a_handler_is_found_though_it_was_set_again(seen):
+    assert deferred.look_for_handlers() == 0
+    signal.signal(signal.SIGUSR1, lambda number, _: seen.append(-number))
+    assert deferred.look_for_handlers() == 1
+    deferred.begin()
+    signal.raise_signal(signal.SIGUSR1)
+    assert not seen
+    deferred.end()
+    assert seen == [-signal.SIGUSR1]
+
+
+@compiled
+def test_signals_that_python_does_not_handle_stay_as_they_are(seen):
+    for disposition in (signal.SIG_DFL, signal.SIG_IGN):
+        signal.signal(signal.SIGUSR2, disposition)
+        deferred.look_for_handlers()
+        assert signal.getsignal(signal.SIGUSR2) is disposition
+    deferred.begin()
+    signal.raise_signal(signal.SIGUSR2)  # ignored
+    deferred.end()
+    assert not seen
+
+
+@compiled
+def test_a_descriptor_for_wake_ups_is_told_behind_the_section(seen):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    try:
+        deferred.begin()
+        signal.raise_signal(signal.SIGUSR1)
+        os.set_blocking(reader, False)
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 1)
+        deferred.end()
+        assert os.read(reader, 8) == bytes([signal.SIGUSR1])
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
+@compiled
+def test_who_has_the_turn_is_not_interrupted(seen):
+    signal.signal(signal.SIGUSR1, raise_late)
+    deferred.look_for_handlers()
+    lock = TurnLock()
+    reached = []
+
+    def turn():
+        with lock:
+            signal.raise_signal(signal.SIGUSR1)
+            lock.acquire()
+            lock.release()
+            reached.append(lock.mine())
+
+    with pytest.raises(Late):
+        turn()
+    assert reached == [True]
+    assert not lock.mine()
+
+
+@compiled
+def test_what_came_before_is_handled_before_the_turn_is_taken(seen):
+    """The handler takes the lock itself, and gives it back."""
+    lock, found = TurnLock(), []
+
+    def handler(number, frame):
+        found.append(lock.mine())
+        with lock:
+            found.append(lock.mine())
+
+    signal.signal(signal.SIGUSR1, handler)
+    deferred.look_for_handlers()
+    signal.raise_signal(signal.SIGUSR1)
+    with lock:
+        assert found == [False, True]
+    assert not lock.mine()
+
+
+CHILD = """
+import os, signal, threading
+import softhca.machine.deferred_signals as deferred
+seen = []
+signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
+def fork():
+    child = os.fork()
+    if not child:
+        found = [deferred.begin()]
+        deferred.look_for_handlers()
+        signal.raise_signal(signal.SIGUSR1)
+        found.append(list(seen))
+        deferred.end()
+        os._exit(found != [True, []] or seen != [signal.SIGUSR1])
+    ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+ended = []
+deferred.begin()
+fork()
+deferred.end()
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+assert deferred.begin()
+deferred.end()
+print(ended)
+"""
+
+
+@compiled
+def test_the_thread_that_forks_is_the_child_s_main_thread():
+    """Also where the parent is within a section: it is the child's, too, which ends one more."""
+    source = CHILD.replace("found = [deferred.begin()]", "deferred.end(); found = [deferred.begin()]")
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert done.stdout == "[0, 0]\n", done.stderr
