@@ -6,6 +6,7 @@ cdef class Turn(Locked):
     cdef unsigned int _waiting
     cdef bint closed
     cdef object _news
+    cdef object _news_lock
 
     cpdef bint mine(self) except -1
     cdef bint _taken(self) except -1

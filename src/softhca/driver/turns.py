@@ -15,11 +15,12 @@ def _me():
 class Turn(Locked):
     """Nobody's at first.  Nothing is waited for, and nobody is woken, where one thread alone comes."""
 
-    __slots__ = ("_news", "_thread", "_waiting", "closed")
+    __slots__ = ("_news", "_news_lock", "_thread", "_waiting", "closed")
 
     def __init__(self):
         self._make_lock()
-        self._news = threading.Condition()
+        self._news_lock = threading.RLock()
+        self._news = threading.Condition(self._news_lock)
         self._thread = 0
         self._waiting = 0
         self.closed = False
@@ -34,7 +35,7 @@ class Turn(Locked):
         """
         if self._taken():
             return True
-        with self._news:
+        with self._news_lock:
             self._waiting += 1  # before the next look: who ends it afterwards wakes this thread
             try:
                 while not self.closed and not self._taken():
@@ -63,11 +64,11 @@ class Turn(Locked):
         self._thread = 0
         self.release()
         if self._waiting:
-            with self._news:
+            with self._news_lock:
                 self._news.notify()
 
     def call_off(self):
         """It is closed: nobody waits any longer, or begins."""
-        with self._news:
+        with self._news_lock:
             self.closed = True
             self._news.notify_all()

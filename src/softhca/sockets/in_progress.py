@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import suppressed
 from softhca.machine.weak_members import WeakMembers
 from softhca.sockets import connecting, port_lookup, registrations
 from softhca.sockets.connecting import Asking, mapped
@@ -53,7 +54,8 @@ class InProgress:
         self._host, self._port = str(towards[0]), int(towards[1])
         self._address = mapped(self._host)
         self._owner: weakref.ref[socket] = weakref.ref(one)
-        self._changed = threading.Condition(threading.RLock())
+        self._changed_lock = threading.RLock()
+        self._changed = threading.Condition(self._changed_lock)
         self._over = self._is_a_parent_s = False
         self._followed = self._woken = False
         self._made = contextlib.ExitStack()
@@ -67,8 +69,8 @@ class InProgress:
         or there is no descriptor left, or another thread had that place first.
         """
         asked = False
-        with self._changed:
-            with contextlib.suppress(OSError):
+        with self._changed_lock:
+            with suppressed(OSError):
                 asked = self._ask()
                 if asked and self._take_place():
                     return True
@@ -121,7 +123,7 @@ class InProgress:
     # by the hub
 
     def _found(self, gids: list[bytes]) -> None:
-        with self._changed:  # `begin` has it until all is there
+        with self._changed_lock:  # `begin` has it until all is there
             self._question = None
             self._gids = gids or ([self._address] if self._settings.by_cm else [])
         self._step(self._next)
@@ -261,7 +263,7 @@ class InProgress:
             return
         self._followed = followed
         try:
-            with self._changed:  # the program may let go of it
+            with self._changed_lock:  # the program may let go of it
                 CONNECTING.watch(self.tcp.fileno(), self._wake, select.EPOLLOUT)
         except (OSError, ValueError):
             self._wake()
@@ -291,7 +293,7 @@ class InProgress:
         """Tell the socket that it is over; False where it wants nothing any more, or its number is no
         descriptor.
         """
-        with self._changed:
+        with self._changed_lock:
             one = self._owner()
             if self._over or one is None or one._upgrade is not self or KernelSocket.fileno(one) < 0:
                 return False
@@ -321,7 +323,7 @@ class InProgress:
         self._made.close()
 
     def _close_tcp(self) -> None:
-        with self._changed:
+        with self._changed_lock:
             if self.tcp.fileno() >= 0:
                 CONNECTING.forget(self.tcp.fileno())
                 self.tcp.close()
@@ -330,14 +332,14 @@ class InProgress:
 
     def wait(self, limit_s: float | None = None) -> None:
         """Until it is over, which may take as long as TCP does; ``limit_s`` at most."""
-        with self._changed:
+        with self._changed_lock:
             self._changed.wait_for(lambda: self._over, limit_s)
 
     def settle(self) -> None:
         """Where it is just ending, until another is in its place: the number may stand for that one already,
         and be ready.
         """
-        with self._changed:
+        with self._changed_lock:
             pass
 
     @property
@@ -368,7 +370,7 @@ class InProgress:
 
     def leave(self, abruptly: bool) -> None:
         """Nobody wants it any more; ``abruptly`` makes no difference."""
-        with self._changed:
+        with self._changed_lock:
             if self._over:
                 return
             self._over = True
@@ -383,7 +385,8 @@ class InProgress:
         """In a forked child: the connection is the parent's, here it is ECONNRESET.  Of one that is over
         nothing is kept here.
         """
-        self._changed = threading.Condition(threading.RLock())
+        self._changed_lock = threading.RLock()
+        self._changed = threading.Condition(self._changed_lock)
         one = self._owner()
         if self._over:
             self._woken = True

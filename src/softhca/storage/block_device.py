@@ -87,12 +87,13 @@ class BlockDevice:
         self._devices: dict[str, DeviceDriver] = {}
         self._channel: InitiatorChannel | None = None
         self._waiting: deque[Operation] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        self._changed_lock = threading.Lock()
+        self._changed = threading.Condition(self._changed_lock)
         self._driving = False
         self._end: StorageError | None = None
         adapters.subscribe(self._on_adapter_event)
         try:
-            with self._changed:
+            with self._changed_lock:
                 self._restore("the device is opened")
         except BaseException:
             self.close()
@@ -172,7 +173,7 @@ class BlockDevice:
     # operations
 
     def _submit(self, operation: Operation) -> Operation:
-        with self._changed:
+        with self._changed_lock:
             self._check()
             while len(self._waiting) >= MOST_WAITING:
                 self._drive(lambda: len(self._waiting) < MOST_WAITING)
@@ -187,7 +188,7 @@ class BlockDevice:
 
     def _result(self, operation: Operation) -> bytes:
         """Wait for an operation; its data, or what it ended with."""
-        with self._changed:
+        with self._changed_lock:
             self._drive(lambda: operation.done)
         if operation.error is not None:
             raise operation.error
@@ -407,7 +408,7 @@ class BlockDevice:
     def close(self) -> None:
         """Let go of the disk, and of the adapters; what is under way ends with ESHUTDOWN.  May be called
         again."""
-        with self._changed:
+        with self._changed_lock:
             channel, self._channel = self._channel, None
             further = list(channel.under_way.values()) if channel is not None else []
             if channel is not None:
