@@ -26,6 +26,7 @@ from softhca.channels.errors import (
     ChannelViolation,
     ProtocolError,
 )
+from softhca.channels.guard import Guard
 from softhca.channels.messages import Control, Greeting
 from softhca.channels.named import MOST_NAMES, NamedBuffers
 from softhca.channels.options import ChannelOptions
@@ -65,28 +66,6 @@ _POLLED = 32
 _FAILED = (PyverbsError, DriverError)
 
 Ready = Callable[[], bool]
-
-
-class Guard:
-    """The lock of a link; who gives it back tells whoever waits what has changed."""
-
-    __slots__ = ("_link",)
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def __enter__(self) -> None:
-        self._link.lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        link = self._link
-        changed, link.changed = link.changed, False
-        link.lock.release()
-        if changed or link.missed:
-            link.missed = False
-            link.notify_waiters(0)
-        if link.later:
-            link.clear_up()
 
 
 class Link:
@@ -214,9 +193,10 @@ class Link:
             self.poll()
             if ready():
                 return True
-        with self.guard:
-            self._sync_waiters += 1
+        counted = False
         try:
+            with self.guard:
+                counted, self._sync_waiters = True, self._sync_waiters + 1
             while not self.look(ready) and not self.closed:
                 left_s = None if deadline_s is None else deadline_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
@@ -235,8 +215,9 @@ class Link:
                     self.keep_alive()
             return True
         finally:
-            with self.guard:
-                self._sync_waiters -= 1
+            if counted:
+                with self.guard:
+                    self._sync_waiters -= 1
 
     def look(self, ready: Ready, waiting: int = 0) -> bool:
         """Take what has come, without waiting for the lock; whether ``ready()``."""
@@ -552,6 +533,7 @@ class Link:
     def abandon(self) -> None:
         """In a forked child: all of it is the parent's."""
         self.lock = threading.RLock()
+        self.guard = Guard(self)
         self._resizing = threading.RLock()
         self.closed = True
         self.loops = []

@@ -1,0 +1,3 @@
+cdef class Guard:
+    cdef object _link
+    cdef object _lock
