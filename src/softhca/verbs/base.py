@@ -177,12 +177,14 @@ class Resource(PyverbsCM):
             return
         if deferred:
             close_deferred()
-        if not _begin_closing(self):
+        lock = _closing_locks.setdefault(id(self), threading.RLock())
+        if lock._is_owned():  # this thread is about to, further up in its calls
             return
-        try:
-            self._close()
-        finally:
-            _end_closing(self)
+        with lock:  # whatever a signal handler interrupts, it is given back
+            if self._open:
+                self._close()
+        if not self._open:
+            _closing_locks.pop(id(self), None)
 
     def _close(self) -> None:
         """`close`, for the one thread that does."""
@@ -190,7 +192,7 @@ class Resource(PyverbsCM):
             # A list made in one step: other threads go on making children.
             children = [child for each in self._children.valuerefs() if (child := each()) is not None]
             for child in sorted(children, key=_closing_order, reverse=True):
-                child.close()
+                self._close_child(child)
         if self._driver.alive:  # a closed or dead device has already released everything
             try:
                 with translated(f"Failed to close {type(self).__name__}"):
@@ -201,6 +203,9 @@ class Resource(PyverbsCM):
                 # The device has died of this very call, or does not answer.
         self._open = False
         self._released()
+
+    def _close_child(self, child: "Resource") -> None:
+        child.close()
 
     def _destroy(self) -> None:
         """Give back what the device holds for this object; not called when the device is gone."""
@@ -254,41 +259,12 @@ _phases: dict[str, object] = {}
 gc.callbacks += [_phases.pop, _phases.__setitem__]
 
 
-class _Closing:
-    """Who is closing what: the thread by the object's identity."""
-
-    def __init__(self) -> None:
-        self.threads: dict[int, int] = {}
-        self.news = threading.Condition()
-
-
-_closing = _Closing()
-os.register_at_fork(after_in_child=_closing.__init__)  # type: ignore[misc]  # threads that close are the parent's
+_closing_locks: dict[int, Any] = {}
+"""By an object's identity: who has it closes that."""
+os.register_at_fork(after_in_child=_closing_locks.clear)  # threads that close are the parent's
 os.register_at_fork(
     before=_first_child.acquire, after_in_parent=_first_child.release, after_in_child=_first_child.release
 )
-
-
-def _begin_closing(resource: Resource) -> bool:
-    """Whether this thread is to close ``resource``; False once another one has, or where this one is about
-    to, further up in its calls.
-    """
-    me, key = threading.get_ident(), id(resource)
-    with _closing.news:
-        while resource._open and key in _closing.threads:
-            if _closing.threads[key] == me:
-                return False
-            _closing.news.wait()
-        if resource._open:
-            _closing.threads[key] = me
-        return resource._open
-
-
-def _end_closing(resource: Resource) -> None:
-    """It is closed, or stays open."""
-    with _closing.news:
-        _closing.threads.pop(id(resource), None)
-        _closing.news.notify_all()
 
 
 def _closing_order(resource: Dropped) -> tuple[bool, int]:
