@@ -8,10 +8,11 @@ polls it and takes events by the verbs; it reads nothing from it.  A program tha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
+
+from softhca.machine.signals import suppressed
 
 _MESSAGE = b"!"
 
@@ -35,12 +36,12 @@ class EventDescriptor:
 
     def queued(self) -> None:
         """An event more is queued.  Where no message more fits it is readable already."""
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock, suppressed(OSError):
             self._driver.send(_MESSAGE, socket.MSG_DONTWAIT)
 
     def empty(self) -> None:
         """No event is queued any more."""
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock, suppressed(OSError):
             while True:
                 self._program.recv(1, socket.MSG_DONTWAIT)
 

@@ -8,12 +8,27 @@ refuses something (TimeoutError is an OSError), and means something else: the co
 from __future__ import annotations
 
 import inspect
-from types import FrameType
+from types import FrameType, TracebackType
 
-__all__ = ["raised_by_handler"]
+__all__ = ["raised_by_handler", "suppressed"]
 
 
-def raised_by_handler(error: BaseException) -> bool:
+class suppressed:
+    """`contextlib.suppress`, which lets through what a signal handler has raised."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return kind is not None and issubclass(kind, self._kinds) and not raised_by_handler(error)
+
+
+def raised_by_handler(error: BaseException | None) -> bool:
     """Whether ``error``, which has been caught, came out of a signal handler that had interrupted what the
     catching code called.
 
@@ -21,7 +36,7 @@ def raised_by_handler(error: BaseException) -> bool:
     interrupted, their caller, as an argument.  One that is not written in Python, or has forgotten that
     argument when it raises, is not recognized.
     """
-    step = error.__traceback__
+    step = None if error is None else error.__traceback__
     while step is not None:
         if _is_handler(step.tb_frame):
             return True

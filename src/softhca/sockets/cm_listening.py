@@ -18,6 +18,7 @@ from typing import Any
 
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import raised_by_handler
 from softhca.sockets import requests
 from softhca.sockets.connecting import any_like, mapped
 from softhca.sockets.listening import Key, Listener
@@ -42,7 +43,8 @@ class CmServed:
         self.closed = False
         self._backlog = max(1, min(backlog, MOST_BACKLOG))
         self._users = 1
-        self._news = threading.Condition(threading.RLock())
+        self._news_lock = threading.RLock()
+        self._news = threading.Condition(self._news_lock)
         self._ready: deque[tuple[Key, Stream, bytes]] = deque()
         self._advertisements: list[PortAdvertisement] = []
         self.tcp = KernelSocket(
@@ -83,13 +85,13 @@ class CmServed:
 
     def join(self) -> CmServed:
         """One user more."""
-        with self._news:
+        with self._news_lock:
             self._users += 1
         return self
 
     def leave(self) -> None:
         """One user less; the last one ends it."""
-        with self._news:
+        with self._news_lock:
             self._users -= 1
             last = not self._users
         if last:
@@ -97,7 +99,7 @@ class CmServed:
 
     def add(self, key: Key, stream: Stream, towards: bytes) -> None:
         """``stream`` waits to be accepted; `ProtocolError`: too many do."""
-        with self._news:
+        with self._news_lock:
             if self.closed or len(self._ready) >= self._backlog:
                 raise ProtocolError("too many connections wait to be accepted")
             self._ready.append((key, stream, towards))
@@ -106,7 +108,7 @@ class CmServed:
 
     def take_back(self, host: bytes, port: int) -> None:
         """A connection could not be answered: forget it."""
-        with self._news:
+        with self._news_lock:
             self._ready = deque(each for each in self._ready if each[0] != (host, port))
             self._readiness.set(bool(self._ready), False)
 
@@ -115,7 +117,7 @@ class CmServed:
         EINVAL where nobody listens any more.
         """
         deadline_s, blocking = limit
-        with self._news:
+        with self._news_lock:
             while not self._ready:
                 if self.closed:
                     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -136,7 +138,7 @@ class CmServed:
 
     def close(self) -> None:
         """Listen no more; who waits to be accepted is refused.  May be called again."""
-        with requests.LOCK, self._news:
+        with requests.LOCK, self._news_lock:
             if self.closed:
                 return
             self.closed = True
@@ -156,7 +158,8 @@ class CmServed:
     def abandon(self) -> None:
         """In a forked child: it is the parent's."""
         self.closed = True
-        self._news = threading.Condition(threading.RLock())
+        self._news_lock = threading.RLock()
+        self._news = threading.Condition(self._news_lock)
         self._readiness.abandon()
         self.tcp.close()
 
@@ -168,7 +171,9 @@ _served: weakref.WeakValueDictionary[int, CmServed] = weakref.WeakValueDictionar
 def _found(number: int) -> CmServed | None:
     try:
         return _served.get(os.fstat(number).st_ino)
-    except OSError:
+    except OSError as error:
+        if raised_by_handler(error):
+            raise
         return None
 
 

@@ -22,7 +22,7 @@ from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.driver.rdmacm.events import IdentifierEvent
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.machine.signals import raised_by_handler
+from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.sockets import devices
 from softhca.sockets.port_lookup import gids_of
 from softhca.sockets.protocol import Offer, ProtocolError
@@ -138,7 +138,7 @@ def _tcp_info(one: KernelSocket) -> tuple[int, int]:
 
 def is_used(one: KernelSocket) -> bool:
     """Whether a TCP socket connects, is connected, or listens."""
-    with contextlib.suppress(OSError):
+    with suppressed(OSError):
         return _tcp_info(one)[0] != _TCP_CLOSE
     return False
 
@@ -147,7 +147,7 @@ def was_refused(one: KernelSocket) -> bool:
     """Whether a connection by TCP has failed by an answer of the peer, not by silence or for want of a way;
     SO_ERROR, which tells it once, is left to the program.
     """
-    with contextlib.suppress(OSError):
+    with suppressed(OSError):
         state, segments = _tcp_info(one)
         return state == _TCP_CLOSE and segments > 0
     return False

@@ -7,7 +7,6 @@ descriptor that is readable and writable as both together are.  Everything that 
 from __future__ import annotations
 
 import _socket
-import contextlib
 import ipaddress
 import os
 import select
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 from softhca.machine import primitives
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.sockets import connecting, datagrams, defaults, port_lookup, requests
 from softhca.sockets.connecting import mapped, name_of
 from softhca.sockets.datagram_port import DatagramPort
@@ -107,7 +107,9 @@ class DatagramSocket(KernelSocket):
         except PoolError:
             super().close()
             raise
-        except requests.FAILED:
+        except requests.FAILED as error:
+            if raised_by_handler(error):
+                raise
             return
         try:
             made.readiness.replace(KernelSocket.fileno(self))
@@ -435,7 +437,7 @@ def _may_take(host: str, port: int) -> bool:
         return port_lookup.takes_datagrams(port, [address, connecting.any_like(address)])
     if not connecting.candidates(host, port):
         return False
-    with contextlib.suppress(*requests.FAILED):
+    with suppressed(*requests.FAILED):
         if any(not place.address.is_loopback for place in requests.places()):
             return True
     connecting.remember_unreached(mapped(host))

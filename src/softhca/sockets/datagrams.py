@@ -23,6 +23,7 @@ from typing import Any
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.local_devices import LocalPort
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import suppressed
 from softhca.sockets import connecting, requests, resolving
 from softhca.sockets.connecting import mapped, text_of
 from softhca.sockets.datagram_credits import SMALLEST_WINDOW, Address
@@ -288,7 +289,7 @@ class DatagramEnd(DatagramPath):
             return
         port = self._port_at(found.place)
         if port is not None:
-            with contextlib.suppress(*requests.FAILED):
+            with suppressed(*requests.FAILED):
                 peer.way = PeerPath(port, found, self._host_towards(peer), self.port)
 
     def admit(self, place: LocalPort, claim: Claim, done: Decided) -> None:
@@ -360,7 +361,7 @@ class DatagramEnd(DatagramPath):
         that a close waits for nothing.
         """
         if not way.port.idle and way.port.has_room() and not way.closed:
-            with contextlib.suppress(*requests.FAILED):
+            with suppressed(*requests.FAILED):
                 way.port.send_closed(way)
         way.end()
 
@@ -371,7 +372,7 @@ class DatagramEnd(DatagramPath):
             peer = self._peers.get(sender.address)
             way = None if peer is None else peer.way
             if way is not None and way.port is port and way.source == sender.source:
-                with contextlib.suppress(*requests.FAILED):
+                with suppressed(*requests.FAILED):
                     if port.send_credit(way, limit, window):
                         credit.tell(sender, limit)
 
@@ -389,7 +390,7 @@ class DatagramEnd(DatagramPath):
             self._wakes += 1
             self._woken.notify_all()
         for port in self.ports:
-            with contextlib.suppress(*requests.FAILED):
+            with suppressed(*requests.FAILED):
                 port.driver.wake_waiters()
 
     def _lacks_room(self) -> bool:
@@ -491,7 +492,7 @@ class DatagramEnd(DatagramPath):
                 return
             self._notify_peers()
         if self.ports:
-            with contextlib.suppress(*requests.FAILED):
+            with suppressed(*requests.FAILED):
                 self.wait(lambda: all(port.idle for port in self.ports), time.monotonic() + GOODBYE_S)
         with self._guard:
             self.closed = True
@@ -513,7 +514,7 @@ class DatagramEnd(DatagramPath):
     def _notify_peers(self) -> None:
         for peer in self._peers.values():
             if peer.way is not None and not peer.way.port.failed and peer.way.port.has_room():
-                with contextlib.suppress(*requests.FAILED):
+                with suppressed(*requests.FAILED):
                     peer.way.port.send_closed(peer.way)
 
     def abandon(self) -> None:

@@ -6,11 +6,11 @@ kernel's where that thread forks: a descriptor that a `Relay` of the parent serv
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from typing import Protocol
 
+from softhca.machine.signals import suppressed
 from softhca.sockets.hub import before_fork
 
 
@@ -35,7 +35,7 @@ def _before_fork() -> None:
     _last.socket = None
     socket = None if found is None else found()
     if socket is not None:
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             socket.carry()
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from softhca.driver.errors import DriverError
+from softhca.machine.signals import suppressed
 from softhca.machine.weak_members import WeakMembers
 from softhca.verbs.pyverbs_error import PyverbsError
 
@@ -104,11 +105,11 @@ class Hub:
             undone.pop_all()
         self._epoll, self._bell = epoll, bell
         for fd, (_, events) in self._callbacks.items():
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 self._epoll.register(fd, events)
         if self._later or self._due:
             os.eventfd_write(self._bell, 1)
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             if before >= 0 and os.readlink(f"/proc/self/fd/{before}") == "anon_inode:[eventfd]":
                 os.eventfd_write(before, 1)
 
@@ -159,7 +160,7 @@ class Hub:
             try:
                 found = epoll.poll(self._until_due())
             except (OSError, ValueError):
-                with self._lock, contextlib.suppress(OSError):
+                with self._lock, suppressed(OSError):
                     if self._epoll is epoll and self._is_lost():
                         self._open()
                 if self._epoll is epoll:
@@ -238,7 +239,7 @@ class Hub:
             stream.abandon()
         epoll, self._epoll = self._epoll, None
         if epoll is not None:
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 epoll.close()
         if self._bell >= 0:
             os.close(self._bell)

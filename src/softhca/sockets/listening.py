@@ -24,6 +24,7 @@ from typing import Any
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import suppressed
 from softhca.sockets import devices, port_lookup, requests
 from softhca.sockets.connecting import any_like, is_here, mapped
 from softhca.sockets.hub import HUB, before_fork
@@ -58,7 +59,7 @@ def serve(listening: KernelSocket, settings: Settings) -> Served | None:
         found = _served.get(inode)
         if found is not None:
             return found.join()
-        with contextlib.suppress(*requests.FAILED):
+        with suppressed(*requests.FAILED):
             if not listening.getsockopt(kernel.SOL_SOCKET, kernel.SO_REUSEPORT):
                 return Served(inode, port, addresses, settings)
     return None
@@ -271,7 +272,7 @@ class Listener(requests.RequestListener):
         try:
             self._answer(cmid, event, False)
         except BaseException:
-            with contextlib.suppress(*requests.FAILED):
+            with suppressed(*requests.FAILED):
                 cmid.close()
             raise
 

@@ -11,12 +11,12 @@ program learns nothing.  It is sent
 
 from __future__ import annotations
 
-import contextlib
 import socket as kernel
 import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from softhca.machine.signals import suppressed
 from softhca.sockets.hub import HUB
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Liveness:
         """How often to ask, whatever happens; 0: not at all."""
         if self._alone and self._keepalive_s:
             return self._keepalive_s
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             if self._tcp.getsockopt(kernel.SOL_SOCKET, kernel.SO_KEEPALIVE):
                 return float(self._tcp.getsockopt(kernel.IPPROTO_TCP, kernel.TCP_KEEPIDLE))
         return 0.0

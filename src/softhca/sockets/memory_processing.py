@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from softhca.driver.errors import DriverError
 from softhca.machine import primitives
+from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.memory.bits import PAGE_BYTES
 from softhca.sockets.protocol import BEHIND_BYTES, Offer
 from softhca.verbs import enums as e
@@ -64,6 +65,8 @@ class Pool:
             self._region = MR(pd, length + behind, access, address=self.address)
         except (DriverError, PyverbsError, OSError) as error:
             self._memory.free()
+            if raised_by_handler(error):
+                raise
             raise PoolError(error) from None
         self._file = driver.file_of(self.address, length)
 
@@ -197,7 +200,7 @@ class _Mappings:
         """`settle` as the socket ends: where that cannot be, the pages stay mapped, and the pool's memory is
         nobody else's, until the buffer is released or gone.
         """
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             self.settle(offset)
 
     def drop(self) -> None:

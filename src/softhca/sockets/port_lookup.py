@@ -8,7 +8,6 @@ gets one.  The kernel says of both sides who they are; another user's word does 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import struct
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.machine.signals import raised_by_handler
+from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.sockets.hub import HUB, Hub
 
 _CREDENTIALS = struct.Struct("3i")
@@ -74,14 +73,14 @@ class PortAdvertisement:
 
     def _answer(self) -> None:
         connection, _ = self._sockets[0].accept()  # the hub knows what to do where there is no descriptor
-        with connection, contextlib.suppress(OSError):
+        with connection, suppressed(OSError):
             connection.setblocking(False)
             if _is_ours(connection):
                 connection.send(self._text)
 
     def _ended(self) -> None:
         connection, _ = self._sockets[1].accept()
-        with connection, contextlib.suppress(OSError):
+        with connection, suppressed(OSError):
             if _is_ours(connection) and self._end is not None:
                 self._end()
 
@@ -97,7 +96,7 @@ def end_elsewhere(port: int, address: bytes) -> None:
     """Have no other process say that ``port`` of ``address`` is served: wait until it has stopped."""
     with KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ANSWER_S)
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             asking.connect(_name(port, address, _END))
             asking.recv(1)  # nothing: it closes the connection then
 
@@ -211,7 +210,7 @@ def takes_datagrams(port: int, addresses: list[bytes]) -> bool:
     for each in addresses:
         with KernelSocket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
             asking.setblocking(False)
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 asking.connect(_name(port, each, _DATAGRAMS))
                 return _is_ours(asking)
     return False

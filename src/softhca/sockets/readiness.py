@@ -16,6 +16,8 @@ import os
 import socket
 import threading
 
+from softhca.machine.signals import suppressed
+
 _FILLER = bytes(2048)
 _SMALL, _LARGE = 1, 1 << 16
 
@@ -49,7 +51,7 @@ class Readiness:
     def set(self, readable: bool, writable: bool) -> bool:
         """Be so; whether something has come about that somebody may wait for."""
         news = False
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock, suppressed(OSError):
             if readable != self._readable:
                 self._readable = news = readable
                 if readable:

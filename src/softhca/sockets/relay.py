@@ -7,13 +7,13 @@ end is an end, and a reset is one: ECONNRESET where the descriptor still has its
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
 import threading
 from collections.abc import Callable
 
+from softhca.machine.signals import suppressed
 from softhca.sockets.hub import HUB
 from softhca.sockets.stream import Stream
 
@@ -61,7 +61,7 @@ class Relay:
         """What has arrived is there when the program has the descriptor, as in a kernel's socket: who looks
         whether anything was sent before a handshake, as TLS does, must find it.
         """
-        with contextlib.suppress(OSError):  # nothing more now; what has failed a thread is told again
+        with suppressed(OSError):  # nothing more now; what has failed a thread is told again
             while not self._rest and (data := self._stream.receive_bytes(_CHUNK_BYTES, False)):
                 self._rest = data
                 self._rest = data[self._own.send(data, socket.MSG_DONTWAIT) :]
@@ -70,13 +70,13 @@ class Relay:
         self._begins.wait()
         if self._called_off:
             return
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             while (data := self._own.recv(_CHUNK_BYTES)) and not self._was_reset:
                 self._stream.send([memoryview(data)], None, True)
         if not self._was_reset:
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 self._stream.shutdown(reading=False, writing=True)
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 self._own.shutdown(socket.SHUT_RD)  # who writes on gets EPIPE, and does not wait
         self._one_ended()
 
@@ -92,7 +92,7 @@ class Relay:
             self._was_reset = error.errno == errno.ECONNRESET
         if not (self._was_reset and self._leave_unread()):
             self._was_reset = False
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 self._own.shutdown(socket.SHUT_WR)
         self._one_ended()
 
@@ -100,7 +100,7 @@ class Relay:
         """Put a byte that nobody will read into the own end: so its close is a reset for the program's end
         (unix(7)).  False where the number is no longer that end's, or takes no more.
         """
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._number)) as program:
+        with suppressed(OSError), socket.socket(fileno=os.dup(self._number)) as program:
             if os.fstat(program.fileno()).st_ino == self.inode:
                 return program.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) == 1
         return False
@@ -122,7 +122,7 @@ class Relay:
 
     def say_end(self) -> None:
         """The program ends: what it has written is all that goes out."""
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             self._own.shutdown(socket.SHUT_RD)
 
     def wait(self, limit_s: float) -> None:

@@ -17,6 +17,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.identifier import DEVICES
 from softhca.driver.rdmacm.local_devices import LocalPort
+from softhca.machine.signals import suppressed
 from softhca.sockets.completion_thread import CompletionThread, completion_thread_of
 from softhca.sockets.hub import HUB
 from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel
@@ -114,13 +115,13 @@ class RequestListener(ABC):
         try:
             cmid = CMID(creator=made, listen_id=self._listener)
         except FAILED:
-            with contextlib.suppress(*FAILED):
+            with suppressed(*FAILED):
                 event.identifier.close()
             return
         try:
             self.requested(cmid, made)
         except BaseException:
-            with contextlib.suppress(*FAILED):
+            with suppressed(*FAILED):
                 cmid.close()
             raise
 

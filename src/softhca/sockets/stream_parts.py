@@ -4,7 +4,6 @@ sockets are checked.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
@@ -13,6 +12,8 @@ import sys
 from collections.abc import Iterable
 from operator import index
 from typing import Any
+
+from softhca.machine.signals import suppressed
 
 _KNOWN_FLAGS = (
     socket.MSG_PEEK | socket.MSG_WAITALL | socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL | socket.MSG_MORE
@@ -46,7 +47,7 @@ def reads_descriptors() -> bool:
 
 def lingers_not(tcp: Any) -> bool:
     """Whether the program wants an abrupt end (SO_LINGER with 0 seconds)."""
-    with contextlib.suppress(OSError):
+    with suppressed(OSError):
         raw = tcp.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
         return struct.unpack("ii", raw) == (1, 0)
     return False

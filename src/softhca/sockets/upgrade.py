@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import stat
@@ -11,6 +10,7 @@ import weakref
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import suppressed
 from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
 from softhca.sockets.liveness import Liveness
 from softhca.sockets.readiness import Readiness
@@ -88,7 +88,7 @@ class Upgrade:
         if not self.polled:
             self.polled = True
             self.stream.on_change = self._changed  # before that nobody asks
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 self.stream.watch()
         self.stream.refresh()
 
@@ -143,7 +143,7 @@ class Upgrade:
         self._lock = threading.RLock()
         self.readiness.abandon()
         if self.carried:
-            with contextlib.suppress(OSError), KernelSocket(self.tcp.family, self.tcp.type) as options:
+            with suppressed(OSError), KernelSocket(self.tcp.family, self.tcp.type) as options:
                 os.dup2(options.fileno(), self.tcp.fileno(), inheritable=False)
                 return
         self.tcp.close()

@@ -1,14 +1,17 @@
 """Contexts and protection domains of identifiers: those of one device share one of each."""
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING
 
 from softhca.verbs.device import Context
 from softhca.verbs.pd import PD
+from softhca.verbs.pyverbs_error import PyverbsRDMAError
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
+    from softhca.verbs.base import Resource
 
 
 class CMContext(Context):
@@ -25,6 +28,11 @@ class CMContext(Context):
 
     def _released(self) -> None:
         """The device is the identifiers'."""
+
+    def _close_child(self, child: "Resource") -> None:
+        """What is refused, as what an interrupted create has left uses it, goes with the device."""
+        with contextlib.suppress(PyverbsRDMAError):
+            child.close()
 
     def close(self) -> None:
         """Close what was made on it."""

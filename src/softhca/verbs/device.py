@@ -4,10 +4,10 @@ import errno
 import os
 import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from softhca.driver import registry
+from softhca.machine.signals import suppressed
 from softhca.verbs.absent import refuse
 from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
 from softhca.verbs.device_attributes import (
@@ -234,7 +234,7 @@ class Context(Resource):
 
     def _released(self) -> None:
         if self._cmd_fd is not None:
-            with suppress(OSError):  # the program may have closed it
+            with suppressed(OSError):  # the program may have closed it
                 os.close(self._cmd_fd)
         if self._original is not None:
             return

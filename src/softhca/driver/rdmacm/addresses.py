@@ -12,6 +12,7 @@ import socket
 from dataclasses import dataclass, replace
 
 from softhca.driver.errors import DriverError
+from softhca.machine.signals import raised_by_handler
 from softhca.management.ip_service import V4_MAPPED_PREFIX
 
 _LOCALHOST_V4, _LOCALHOST_V6 = bytes((127, 0, 0, 1)), bytes(15) + b"\1"
@@ -105,6 +106,8 @@ def look_up(
         code = _ERRNOS.get(error.errno or 0, errno.EADDRNOTAVAIL)
         raise DriverError(code, f"{node or '*'} port {service or 0}: {error.strerror}") from None
     except (OSError, UnicodeError) as error:
+        if raised_by_handler(error):
+            raise
         code = getattr(error, "errno", None) or errno.EINVAL
         raise DriverError(code, f"{node or '*'} port {service or 0}: {error}") from None
     sockaddr = found[0][4]

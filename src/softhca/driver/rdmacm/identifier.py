@@ -278,9 +278,10 @@ class Identifier:
         self.channel.attach(device, self)
 
     def detach(self, device: DeviceDriver) -> None:
-        """No more."""
-        self._attached.remove(device)
-        self.channel.detach(device, self)
+        """No more; a signal handler may have interrupted `attach`."""
+        if device in self._attached:
+            self._attached.remove(device)
+            self.channel.detach(device, self)
 
     def lost(self) -> None:
         """The adapter of a device has gone: `events.DEVICE_REMOVAL` follows; of one that listens at all

@@ -22,6 +22,7 @@ from softhca.driver.rdmacm.addresses import SocketAddress, of_gid
 from softhca.driver.rdmacm.ports import forget_ports
 from softhca.driver.rdmacm.routes import address_of
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.signals import raised_by_handler
 
 LINK_LAYER_ETHERNET = 2
 PREFIX_BYTES = 8
@@ -236,6 +237,8 @@ def _source_towards(destination: SocketAddress) -> bytes | None:
         with KernelSocket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(destination.with_port(_ROCE_PORT).sockaddr)
             host = probe.getsockname()[0].split("%", 1)[0]
-    except OSError:
+    except OSError as error:
+        if raised_by_handler(error):
+            raise
         return None
     return SocketAddress(socket.inet_pton(family, host)).gid
