@@ -100,6 +100,16 @@ ONCE = (
         ("conformance/test_conformance_checks.py", "mailbox/test_mailbox_rings.py"),
     ),
     Once(
+        "Signals at chosen steps of compiled modules' callers: interpreted, an adapter's turn is such steps"
+        " itself, and may be interrupted.",
+        ("runtime/test_runtime_signal_steps.py",),
+        (
+            "machine/test_machine_deferred_signals.py",
+            "runtime/test_runtime_pair.py",
+            "sockets/test_sockets_stream.py",
+        ),
+    ),
+    Once(
         "Most of what runs is the guests' kernel; what they hold our adapter against is held without them by"
         " the same captures.",
         (

@@ -1,3 +1,6 @@
+from softhca.machine cimport deferred_signals
+
+
 cdef class Guard:
     cdef object _link
     cdef object _lock

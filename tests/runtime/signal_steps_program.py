@@ -1,0 +1,353 @@
+"""One operation again and again, each time with a signal whose handler raises TimeoutError at another step of
+our Python code: the first, and every ``STRIDE``-th from there on, until there are no more.  Each time the
+exception comes out of the call, another thread then uses what there is and makes and ends such things anew,
+and at the end no thread or descriptor is left.
+
+``python signal_steps_program.py LIBRARY OPERATION [STRIDE [FIRST]]``, ``LIBRARY`` being ``signal_steps.c``;
+it prints what is wrong, and then how many steps there were.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from machine_speed import limit_s
+from softhca import sockets
+from softhca.channels import Channel
+from softhca.machine import deferred_signals
+from softhca.testing.verbs import VerbsEnd, attributes, make_end
+from softhca.verbs import enums as e
+from softhca.verbs.cq import CQ, CompChannel
+from softhca.verbs.device import Context
+from softhca.verbs.mr import MR
+from softhca.verbs.pd import PD
+from softhca.verbs.srq import SRQ, SrqAttr, SrqInitAttr
+
+LIMIT_S = limit_s(20)
+SETTLED_S = limit_s(3)
+LOOKS = bytes(
+    number
+    for name, number in dis.opmap.items()
+    if "BACKWARD" in name or name in ("CALL", "CALL_FUNCTION_EX", "RESUME")
+)
+
+
+class Late(TimeoutError):
+    """What a program's handler of SIGALRM raises."""
+
+
+class Steps:
+    """The tracer."""
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.PyDLL(library)
+        self._where = (ctypes.c_char * 600).in_dll(self._library, "signal_steps_where")
+        self.handled = 0
+        signal.signal(signal.SIGALRM, self._handle)
+        deferred_signals.look_for_handlers()
+
+    def _handle(self, number: int, frame: object) -> None:
+        self.handled += 1
+        raise Late("late")
+
+    def run(self, step: int, call: Callable[[], object]) -> tuple[str, BaseException | None]:
+        """Where the signal came, empty: nowhere; and what came out."""
+        self.handled = 0
+        error: BaseException | None = None
+        number = int(signal.SIGALRM)
+        self._library.signal_steps_begin(
+            ctypes.c_long(step), number, LOOKS, len(LOOKS), b"softhca/", b"threading.py"
+        )
+        try:
+            call()
+        except BaseException as raised:
+            error = raised.with_traceback(None)
+        finally:
+            self._library.signal_steps_end()
+        return self._where.value.decode(), error
+
+
+def in_time(what: str, call: Callable[[], object]) -> None:
+    """Run it in another thread; where that hangs, say where, and end."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    if thread.is_alive():
+        print(f"after a signal at {what}: another thread hangs", flush=True)
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(1)
+    if failed:
+        raise failed[0]
+
+
+class Verbs:
+    """Objects of the verbs."""
+
+    def __init__(self) -> None:
+        self.context = Context()
+        self.channel = CompChannel(self.context)
+        self.end = make_end(self.context, size=4096, entries=16, channel=self.channel)
+        self.end.qp.to_rts(attributes(self.end, self.end, 1, 1))
+
+    def domains(self) -> None:
+        PD(self.context).close()
+
+    def regions(self) -> None:
+        MR(self.end.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE).close()
+
+    def queues(self) -> None:
+        CQ(self.context, 16).close()
+        SRQ(self.end.pd, SrqInitAttr(SrqAttr(max_wr=4))).close()
+
+    def connections(self) -> None:
+        self._close(self._connected())
+
+    def polls(self) -> None:
+        for _ in range(40):
+            self.end.send_cq.poll()
+
+    def waits(self) -> None:
+        self.end.recv_cq.req_notify()
+        self.end.receive(100)
+        self.end.send(e.IBV_WR_SEND, 100)
+        self.channel.get_cq_event(self.end.recv_cq)
+        self.end.recv_cq.ack_events(1)
+
+    def check(self) -> None:
+        """The queue pair that was there goes on, also events, and a new one works."""
+        self.waits()
+        while self.end.recv_cq.poll(8)[0] or self.end.send_cq.poll(8)[0]:
+            pass
+        end = self._connected()
+        self._write(end)
+        until(lambda: end.send_cq.poll(1)[0])
+        self._close(end)
+
+    def clear(self) -> None:
+        """Nothing is kept."""
+
+    def _connected(self) -> VerbsEnd:
+        end = make_end(self.context, size=4096, entries=16)
+        end.qp.to_rts(attributes(end, end, 1, 1))
+        return end
+
+    def _write(self, end: VerbsEnd) -> None:
+        end.send(e.IBV_WR_RDMA_WRITE, 100, to=(end.mr.rkey, end.mr.buf))
+
+    def _close(self, end: VerbsEnd) -> None:
+        for each in (end.qp, end.mr, end.send_cq, end.recv_cq, end.pd):
+            each.close()
+
+
+class Streams:
+    """Sockets over RDMA, both ends here."""
+
+    def __init__(self) -> None:
+        self.server = sockets.create_server(("127.0.0.1", 0))
+        self.server.settimeout(LIMIT_S)
+        self.pair: list[Any] = []
+        self.made: list[Any] = []
+        self.connect_pair()
+
+    def connect_pair(self) -> None:
+        self.pair = [sockets.create_connection(self.server.getsockname(), LIMIT_S), self.server.accept()[0]]
+        self.pair[1].settimeout(LIMIT_S)
+
+    def connects(self) -> None:
+        one = sockets.socket()
+        self.made.append(one)
+        one.settimeout(LIMIT_S)
+        one.connect(self.server.getsockname())
+
+    def exchanges(self) -> None:
+        self.pair[0].sendall(b"z" * 70_000)
+        self.pair[1].recv(10)
+        self.pair[0].shutdown(sockets.SHUT_WR)
+
+    def waits(self) -> None:
+        self.pair[1].settimeout(0.005)
+        try:
+            self.pair[1].recv(5)
+        except TimeoutError as error:
+            if isinstance(error, Late):
+                raise
+
+    def closes(self) -> None:
+        self.pair[0].close()
+
+    def check(self) -> None:
+        """What was there goes on, unless it was closed, and a new connection works."""
+        one, other = self.pair
+        if one.fileno() >= 0 and one.stream is not None:
+            other.settimeout(LIMIT_S)
+            other.sendall(b"back")
+            assert one.recv(4, sockets.MSG_WAITALL) == b"back"
+        self.clear()
+        self.connect_pair()
+
+    def clear(self) -> None:
+        """Close what is there, and who is still about to be accepted."""
+        for each in (*self.pair, *self.made):
+            each.close()
+        self.made.clear()
+        self.server.settimeout(0)
+        try:
+            while True:
+                self.server.accept()[0].close()
+        except OSError:
+            self.server.settimeout(LIMIT_S)
+
+
+class Datagrams:
+    """Datagram sockets over RDMA."""
+
+    def __init__(self) -> None:
+        self.pair = [self._bound(), self._bound()]
+        self.check()
+
+    def _bound(self) -> Any:
+        one = sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM)
+        one.bind(("127.0.0.1", 0))
+        one.settimeout(LIMIT_S)
+        return one
+
+    def opens(self) -> None:
+        self._bound().close()
+
+    def exchanges(self) -> None:
+        self.pair[0].sendto(b"x" * 100, self.pair[1].getsockname())
+        self.pair[1].recv(200)
+
+    def check(self) -> None:
+        """What has arrived is taken, and then one arrives as it was sent."""
+        self.pair[1].settimeout(0)
+        try:
+            while True:
+                self.pair[1].recv(200)
+        except BlockingIOError:
+            self.pair[1].settimeout(LIMIT_S)
+        number = os.urandom(8)
+        self.pair[0].sendto(number, self.pair[1].getsockname())
+        while self.pair[1].recv(200) != number:
+            pass
+
+    def clear(self) -> None:
+        """Nothing is kept."""
+
+
+class Channels:
+    """Connected channels, both ends here."""
+
+    def __init__(self) -> None:
+        self.listener = Channel.listen("127.0.0.1:0")
+        self.memory = bytearray(4096)
+        self.pair: list[Any] = []
+        self.connect_pair()
+
+    def connect_pair(self) -> None:
+        accepted: list[Any] = []
+        thread = threading.Thread(target=lambda: accepted.append(self.listener.accept()))
+        thread.start()
+        self.pair = [Channel.connect(self.listener.address), accepted]
+        thread.join()
+        accepted[0].share("memory", self.memory, "rwa")
+        self.remote = self.pair[0].remote("memory")
+
+    def exchanges(self) -> None:
+        self.pair[0].send(b"hello")
+        self.pair[1][0].recv(timeout=LIMIT_S)
+
+    def buffers(self) -> None:
+        self.remote.write(b"memory", 0)
+        self.remote.read(0, 6)
+
+    def closes(self) -> None:
+        self.pair[0].close()
+
+    def check(self) -> None:
+        """What was there goes on, unless it was closed."""
+        if self.pair[0].closed:
+            self.clear()
+            self.connect_pair()
+        number = os.urandom(8)
+        self.pair[0].send(number)
+        while self.pair[1][0].recv(timeout=LIMIT_S) != number:
+            pass
+
+    def clear(self) -> None:
+        """Close both ends."""
+        self.pair[0].close()
+        self.pair[1][0].close()
+
+
+def until(ready: Callable[[], object]) -> None:
+    """Poll until ``ready()``."""
+    end_s = time.monotonic() + LIMIT_S
+    while not ready():
+        assert time.monotonic() < end_s
+
+
+def descriptors() -> int:
+    """How many this process has."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def main() -> None:
+    """The command."""
+    logging.disable(logging.CRITICAL)
+    library, named = sys.argv[1:3]
+    stride, step = (int(each) for each in (*sys.argv[3:5], "1", "1")[:2])
+    kinds: dict[str, Any] = {each.__name__.lower(): each for each in (Verbs, Streams, Datagrams, Channels)}
+    kind, operation = named.split("_")
+    things = kinds[kind]()
+    in_time("no step", things.check)
+    steps, wrong = Steps(library), Counter[str]()
+    gc.collect()
+    before = descriptors(), threading.active_count()
+    where = "?"
+    while where:
+        where, error = steps.run(step, getattr(things, operation))
+        if error is not None and not isinstance(error, Late):
+            wrong[f"{where}: {error!r} came out"] += 1
+        elif error is None and steps.handled and "__del__" not in where:  # there nobody could get it
+            wrong[f"{where}: what the handler raised was swallowed"] += 1
+        try:
+            in_time(f"{where} ({step})", things.check)
+        except BaseException as failed:
+            wrong[f"{where} ({step}): afterwards {failed!r}"] += 1
+        step += stride
+    things.clear()
+    end_s = time.monotonic() + SETTLED_S
+    while (left := (descriptors(), threading.active_count())) > before and time.monotonic() < end_s:
+        gc.collect()
+        time.sleep(0.01)
+    if left > before:
+        wrong[f"descriptors and threads: {before} before, {left} behind"] += 1
+    for each, count in wrong.most_common():
+        print(f"{count} x {each}")
+    print(f"{step} steps, {sum(wrong.values())} wrong")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A signal whose handler raises, as many programs' handlers of SIGALRM do: whatever step of a call it comes
+at, the exception comes out of that call, the device, its queues and connections go on, no lock stays taken,
+and nothing is left.  Compiled: interpreted, a turn of the adapter is such steps itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from machine_speed import limit_s
+from softhca.native import build
+
+HERE = Path(__file__).parent
+LIMIT_S = limit_s(200)
+
+
+@pytest.fixture(scope="module")
+def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that has signals come."""
+    command = build.compiler()
+    if command is None:
+        pytest.skip("there is no C compiler")
+    made = tmp_path_factory.mktemp("signals") / "signal_steps.so"
+    flags = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sysconfig.get_path('include')}")
+    subprocess.run([*command, *flags, str(HERE / "signal_steps.c"), "-o", str(made)], check=True)
+    return made
+
+
+@pytest.mark.parametrize(("operation", "stride"), [
+    ("verbs_domains", 2), ("verbs_regions", 7), ("verbs_queues", 11), ("verbs_connections", 67),
+    ("verbs_polls", 3), ("verbs_waits", 2),
+    ("streams_connects", 67), ("streams_exchanges", 1), ("streams_waits", 5), ("streams_closes", 29),
+    ("datagrams_exchanges", 1),
+])  # fmt: skip
+def test_a_handler_that_raises_costs_the_call_alone(
+    signal_steps: Path, loopback_address: object, operation: str, stride: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "signal_steps_program.py"), str(signal_steps), operation, str(stride)],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, sys.path)]),
+            "SOFTHCA_DEVICES": f"steps=udp:{loopback_address()}",  # type: ignore[operator]
+            "SOFTHCA_FAULTS": "",
+        },
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
