@@ -16,6 +16,7 @@ from softhca.driver.duplicates import HasDescriptor, duplicate
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.session import Session
 from softhca.machine.primitives import address_of, populate_pages
+from softhca.machine.signals import raised_by_handler
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.null import NULL_BYTES
 from softhca.memory.on_demand import IMPLICIT_BYTES
@@ -432,9 +433,9 @@ class Registrar:
         try:
             slot, pages, _ = self._memory.attached(arena)
             self._session.call(control.DETACH_ARENA, slot=slot, pages=pages)
-        except OSError:  # the device was closed meanwhile, which has released everything
-            return
         except BaseException as error:
+            if isinstance(error, OSError) and not raised_by_handler(error):
+                return  # the device was closed meanwhile, which has released everything
             if not (isinstance(error, DriverError) and error.errno == errno.EINVAL):  # or it is detached
                 self._leaving.append(arena)
                 raise

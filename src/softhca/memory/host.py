@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from softhca.machine import primitives
+from softhca.machine import deferred_signals, primitives
 from softhca.memory.arenas import AddressMap
 from softhca.memory.bits import PAGE_BYTES, SLOT_BYTES, SLOT_PAGES, SLOTS
 from softhca.memory.descriptors import has_ordinary_pages
@@ -204,11 +204,15 @@ class HostMemory:
         pages = -(-(offset + length) // PAGE_BYTES)
         with self.lock:
             self._check_open()
-            slot = self._slots.take(-(-pages // SLOT_PAGES))
-            if slot < 0:
-                raise OSError(errno.ENOMEM, f"no free slots for {length} bytes")
-            self.address_map.attach(slot, pages, address - offset)
-            self._attached[slot] = (pages, address - offset, holder)
+            deferred_signals.begin()  # all of it is done, or nothing
+            try:
+                slot = self._slots.take(-(-pages // SLOT_PAGES))
+                if slot < 0:
+                    raise OSError(errno.ENOMEM, f"no free slots for {length} bytes")
+                self.address_map.attach(slot, pages, address - offset)
+                self._attached[slot] = (pages, address - offset, holder)
+            finally:
+                deferred_signals.end()
         return slot * SLOT_PAGES, offset
 
     def attached(self, first_frame: int) -> tuple[int, int, int]:
@@ -227,9 +231,13 @@ class HostMemory:
 
     def _detach(self, first_frame: int) -> None:
         slot, pages, _ = self.attached(first_frame)
-        self.address_map.detach(slot, pages)
-        self._slots.give(slot, -(-pages // SLOT_PAGES))
-        del self._attached[slot]
+        deferred_signals.begin()
+        try:
+            self.address_map.detach(slot, pages)
+            self._slots.give(slot, -(-pages // SLOT_PAGES))
+            del self._attached[slot]
+        finally:
+            deferred_signals.end()
 
     def close(self) -> None:
         """Let every buffer go, give the memory back and close the descriptor; may be called again.
