@@ -198,7 +198,7 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "a port that could be told of at one address alone is served all the same"), ON_SOCKETS_LISTENING_RULES),
     (m("listening-ways-are-not-told-apart", LISTENING, "if served is None or served.alone != peer.alone:", "if served is None:",
        "who wants no TCP connection is given to one who waits for it"), ON_SOCKETS_LISTENING_RULES),
-    (m("listening-late-failure-leaves-identifier", LISTENING, "            with contextlib.suppress(*requests.FAILED):\n                cmid.close()\n            raise", "            raise",
+    (m("listening-late-failure-leaves-identifier", LISTENING, "            with suppressed(*requests.FAILED):\n                cmid.close()\n            raise", "            raise",
        "an early request that fails leaves its identifier"), ON_SOCKETS_LISTENING_RULES),
     (m("listening-device-is-not-kept", LISTENING, "            devices.keep(cmid)\n", "",
        "each connection opens the device anew"), ON_SOCKETS_LISTENING_RULES),

@@ -318,7 +318,7 @@ PARTS_ALONE: tuple[tuple[Mutant, str], ...] = (
        "pages of which there are copies count as mapped"), PAGES),
     (m("copy-unreleased", "sockets/memory_processing.py", "            del self.parts[offset]\n        found[1]()\n", "            del self.parts[offset]\n",
        "pages of which there are copies keep the sender's room"), PAGES),
-    (m("leave-fails", "sockets/memory_processing.py", "        with contextlib.suppress(OSError):\n            self.settle(offset)", "        self.settle(offset)",
+    (m("leave-fails", "sockets/memory_processing.py", "        with suppressed(OSError):\n            self.settle(offset)", "        self.settle(offset)",
        "the end of a socket fails where a buffer cannot have its pages"), PAGES),
     (m("drop-unreleased", "sockets/memory_processing.py", "        for _, released in parts.values():\n            released()\n        os.close", "        os.close",
        "a buffer that is gone keeps the sender's room"), PAGES),

@@ -298,7 +298,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "a send to a process that stands still waits for ever where nothing is under way"), ASKING),
     (m("sockets-asks-those-who-read", "sockets/liveness.py", "found._ask(not found._stream.writable)", "found._ask(True)",
        "a sender that has once had no room asks its peer for ever"), ASKING),
-    (m("sockets-keep-alive-is-tcps-alone", "sockets/liveness.py", "        with contextlib.suppress(OSError):\n            if", "        with contextlib.suppress(OSError):\n            if False and",
+    (m("sockets-keep-alive-is-tcps-alone", "sockets/liveness.py", "        with suppressed(OSError):\n            if", "        with suppressed(OSError):\n            if False and",
        "a program that keeps its connection alive is not told that the peer's adapter stands still"), ASKING),
     (m("sockets-sends-as-nobody", "sockets/datagrams.py", "        if not self._serving:\n            return None\n        now_s", "        now_s",
        "datagrams of a process that has forked are dropped half a minute later, for nobody finds whose they are"), "sockets/test_sockets_datagrams.py"),

@@ -36,7 +36,7 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("verbs_domains", 2), ("verbs_regions", 7), ("verbs_queues", 11), ("verbs_connections", 67),
     ("verbs_polls", 3), ("verbs_waits", 2),
     ("streams_connects", 67), ("streams_exchanges", 1), ("streams_waits", 5), ("streams_closes", 29),
-    ("datagrams_exchanges", 1),
+    ("datagrams_exchanges", 1), ("channels_exchanges", 1), ("channels_buffers", 5), ("channels_closes", 61),
 ])  # fmt: skip
 def test_a_handler_that_raises_costs_the_call_alone(
     signal_steps: Path, loopback_address: object, operation: str, stride: int

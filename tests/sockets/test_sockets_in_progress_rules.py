@@ -96,7 +96,8 @@ class World:
         one = self.one = InProgress.__new__(InProgress)
         one._settings = Settings(connect_s=3.0, **settings)
         one._towards, one._host, one._port, one._address = ("192.0.2.1", 5), "192.0.2.1", 5, GIDS[0]
-        one._changed = threading.Condition(threading.RLock())
+        one._changed_lock = threading.RLock()
+        one._changed = threading.Condition(one._changed_lock)
         one._over = one._is_a_parent_s = one._followed = one._woken = False
         one._made = contextlib.ExitStack()
         one._question = one._asking = one._stream = None

@@ -187,7 +187,8 @@ def test_who_waits_for_connections_is_woken_by_the_close() -> None:
             return super().wait(timeout)
 
     made = cm_listening.CmServed.__new__(cm_listening.CmServed)
-    made.closed, made._news = False, Told(threading.RLock())
+    made.closed, made._news_lock = False, threading.RLock()
+    made._news = Told(made._news_lock)
     made._ready, made._advertisements, made._listener = cm_listening.deque(), [], None
     made._readiness = SimpleNamespace(inode=0, close=lambda: None)  # type: ignore[assignment]
     made.tcp = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
