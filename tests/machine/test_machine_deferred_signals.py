@@ -5,10 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 import softhca.machine.deferred_signals as deferred
+from softhca.native import build
 from softhca.runtime.turn_lock import TurnLock
 
 COMPILED = not (deferred.__file__ or "").endswith(".py")
@@ -213,8 +217,95 @@ print(ended)
 def test_the_thread_that_forks_is_the_child_s_main_thread():
     """Also where the parent is within a section: it is the child's, too, which ends one more."""
     source = CHILD.replace("found = [deferred.begin()]", "deferred.end(); found = [deferred.begin()]")
+    assert in_a_process(source) == "[0, 0]\n"
+
+
+def in_a_process(source):
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True,
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
-    assert done.stdout == "[0, 0]\n", done.stderr
+    return done.stdout + done.stderr
+
+
+@compiled
+def test_where_the_first_handler_raises_the_others_still_come_before_the_section(seen):
+    signal.signal(signal.SIGUSR1, raise_late)
+    deferred.look_for_handlers()
+    within = []
+
+    def turn():
+        deferred.begin()
+        within.append(list(seen))
+        deferred.end()
+
+    deferred.begin()
+    signal.raise_signal(signal.SIGUSR1)
+    signal.raise_signal(signal.SIGUSR2)
+    steps = [partial(deferred.end), partial(deferred.begin)]
+    with pytest.raises(Late):  # Python looks for signals at none of these calls
+        deque(map(partial.__call__, steps), maxlen=0)
+    turn()
+    assert within == [[signal.SIGUSR2]]
+
+
+CHILD_OF_A_SECTION = """
+import os, signal, threading
+import softhca.machine.deferred_signals as deferred
+seen = []
+signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
+def fork():
+    child = os.fork()
+    if not child:
+        deferred.begin()
+        deferred.end()
+        os._exit(len(seen))
+    ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+ended = []
+deferred.begin()
+signal.raise_signal(signal.SIGUSR1)
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+deferred.end()
+print(ended, len(seen))
+"""
+
+
+@compiled
+def test_what_is_deferred_at_a_fork_is_the_parent_s():
+    assert in_a_process(CHILD_OF_A_SECTION) == "[0] 1\n"
+
+
+LIBRARY = """
+import ctypes, signal
+libc, seen = ctypes.CDLL(None), []
+handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(seen.append)
+libc.signal.argtypes = ctypes.c_int, type(handler)
+libc.signal(signal.SIGRTMAX, handler)
+import softhca.machine.deferred_signals as deferred
+deferred.begin()
+deferred.end()
+signal.signal(signal.SIGUSR1, lambda number, _: None)
+found = deferred.look_for_handlers()
+signal.raise_signal(signal.SIGRTMAX)
+print(seen == [signal.SIGRTMAX], found)
+"""
+
+
+def test_a_handler_of_a_library_s_own_stays_at_whatever_signal():
+    """The interpreter's handler is found by a signal that nobody handles."""
+    assert in_a_process(LIBRARY) == f"True {int(COMPILED)}\n"
+
+
+@pytest.mark.skipif(build.compiler() is None, reason="there is no C compiler")
+def test_signals_between_two_steps_of_a_beginning(tmp_path):
+    """The handler itself, in C: what another thread gets just before, and what comes in between."""
+    declarations = Path(deferred.__file__).with_name("deferred_signals.pxd").read_text()
+    (tmp_path / "section.h").write_text(declarations.split('"""')[1])
+    program = tmp_path / "steps"
+    source = Path(__file__).with_name("deferred_signals_steps.c")
+    flags = ("-O1", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{tmp_path}")
+    subprocess.run([*build.compiler(), *flags, str(source), "-o", str(program)], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
         """The .pxd's, as all of these."""
 
     def signals_end() -> None: ...
+    def signals_look_again() -> None: ...
+    def signals_forked(within: int) -> None: ...
+    def signals_free(number: int) -> int: ...
     def signals_learn(number: int) -> None: ...
     def signals_known() -> int: ...
     def signals_put_before() -> int: ...
@@ -59,7 +62,11 @@ def begin() -> bool:
         if signals_look_is_due(LOOK_NS):
             look_for_handlers()
         while signals_begin():
-            PyErr_CheckSignals()
+            try:
+                PyErr_CheckSignals()
+            except BaseException:  # of the first one's handler: others may have come
+                signals_look_again()
+                raise
     depth += 1
     return True
 
@@ -87,7 +94,7 @@ def look_for_handlers() -> int:
 def _learn() -> None:
     """Find the interpreter's own handler, by a signal that nobody uses; the main thread alone can."""
     for number in range(signal.SIGRTMAX, signal.SIGRTMIN, -1):
-        if signal.getsignal(number) is not signal.SIG_DFL:
+        if signal.getsignal(number) is not signal.SIG_DFL or not signals_free(number):
             continue
         try:
             signal.signal(number, _ignore)
@@ -110,7 +117,7 @@ def _in_child() -> None:
     if main_thread != thread_ident():
         main_thread = thread_ident()
         depth = 0
-        signals_end()
+    signals_forked(depth)
 
 
 os.register_at_fork(after_in_child=_in_child)
