@@ -343,6 +343,30 @@ def test_who_closes_what_another_thread_is_closing_goes_on_when_it_is_closed(
     assert id(pd) not in base._closing_locks
 
 
+def test_a_close_that_was_interrupted_is_done_again(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device may have destroyed the object: then there is none of that number any more."""
+    pd, refused = PD(context), PyverbsRDMAError("no such PD", errno.EINVAL)
+    outcomes: list[BaseException] = [refused, Interrupt(), PyverbsRDMAError("in use", errno.EBUSY), refused]
+
+    def destroy(_: PD) -> None:
+        raise outcomes.pop(0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PD, "_destroy", destroy)
+        with pytest.raises(PyverbsRDMAError, match="no such PD"):
+            pd.close()
+        with pytest.raises(Interrupt):
+            pd.close()
+        with pytest.raises(PyverbsRDMAError, match="in use"):
+            pd.close()
+        assert pd.is_open
+        context.close()
+    assert not pd.is_open
+    assert not outcomes
+
+
 def test_a_device_that_is_dropped_with_all_that_is_on_it_is_closed() -> None:
     """Where its adapter is in a circle with it: the collector finalizes the memory of its rings, too, before
     what it has found is closed.

@@ -21,6 +21,7 @@ more.
 
 import contextlib
 import ctypes
+import errno
 import gc
 import itertools
 import logging
@@ -128,7 +129,8 @@ class PyverbsCM(PyverbsObject):
 class Resource(PyverbsCM):
     """A verbs object that owns something in the device ``_driver``.  Subclasses implement `_destroy`."""
 
-    __slots__ = ("_children", "_driver", "_open", "_order")
+    __slots__ = ("_children", "_doubtful", "_driver", "_open", "_order")
+    _doubtful: bool  # a signal handler has interrupted its destruction, which the device may have done
     _driver: "DeviceDriver"
     _open: bool  # True between successful creation and close
     _order: int
@@ -138,7 +140,7 @@ class Resource(PyverbsCM):
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
         """An object that is not open yet, also where its constructor is refused."""
         self = super().__new__(cls)
-        self._open, self._order, self._children = False, 0, None
+        self._open, self._order, self._children, self._doubtful = False, 0, None, False
         return self
 
     is_open = read_only("_open", "Whether it was made, and is not closed.")
@@ -171,7 +173,8 @@ class Resource(PyverbsCM):
     def close(self) -> None:
         """Close the children, then release what this object owns; a second call does nothing.
 
-        Raises `PyverbsRDMAError` when the device refuses; the object then stays open.
+        Raises `PyverbsRDMAError` when the device refuses; the object then stays open, and so it does where a
+        signal handler raises meanwhile.
         """
         if not self._open or sys.is_finalizing():
             return
@@ -194,13 +197,15 @@ class Resource(PyverbsCM):
             for child in sorted(children, key=_closing_order, reverse=True):
                 self._close_child(child)
         if self._driver.alive:  # a closed or dead device has already released everything
+            doubtful, self._doubtful = self._doubtful, True
             try:
                 with translated(f"Failed to close {type(self).__name__}"):
                     self._destroy()
-            except PyverbsRDMAError:
-                if self._driver.alive:
+            except PyverbsRDMAError as error:
+                if self._driver.alive and not (doubtful and error.error_code == errno.EINVAL):
+                    self._doubtful = doubtful
                     raise
-                # The device has died of this very call, or does not answer.
+                # The device has died of this very call, or does not answer, or has destroyed it before.
         self._open = False
         self._released()
 
