@@ -367,6 +367,27 @@ def test_a_close_that_was_interrupted_is_done_again(
     assert not outcomes
 
 
+def test_a_context_whose_close_was_interrupted_leaves_its_device_when_it_is_closed_again(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = Context(name="fake0")
+
+    def released(_: Context) -> None:
+        raise Interrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Context, "_released", released)
+        with pytest.raises(Interrupt):
+            context.close()
+    driver = registry.drivers[0]
+    assert context.is_open
+    assert driver.alive
+    context.close()
+    assert not context.is_open
+    assert not driver.alive
+    assert [call[0] for call in driver.calls].count("close") == 1
+
+
 def test_a_device_that_is_dropped_with_all_that_is_on_it_is_closed() -> None:
     """Where its adapter is in a circle with it: the collector finalizes the memory of its rings, too, before
     what it has found is closed.

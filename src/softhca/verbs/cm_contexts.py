@@ -18,6 +18,7 @@ class CMContext(Context):
     """The context of a device that is open for identifiers; the device is closed with the last of them."""
 
     __slots__ = ()
+    _closes_device = False
 
     def __init__(self, driver: "DeviceDriver") -> None:
         self._cmd_fd = None

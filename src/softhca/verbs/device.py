@@ -50,7 +50,7 @@ from softhca.verbs.device_text import (
     width_to_str,
 )
 from softhca.verbs.gid import GID
-from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from softhca.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.sharing import context_of, remember
 from softhca.verbs.structures import INT32, UINT32, UINT64, ReadOnly
 from softhca.verbs.utils import gid_str, lines
@@ -172,6 +172,7 @@ class Context(Resource):
     """
 
     __slots__ = ("_cmd_fd", "_name", "_original")
+    _closes_device = True
     name: str = read_only("_name", "The device's name.")
 
     def __init__(self, name: str | None = None, attr: object = None, cmd_fd: int | None = None) -> None:
@@ -227,15 +228,22 @@ class Context(Resource):
         """
         if self._original is None:
             self._driver.closing()
-        super()._close()
+        try:
+            super()._close()
+        except PyverbsError:
+            raise
+        except BaseException:  # of a signal handler: the next close leaves the device
+            self._open = self._open or self._closes_device
+            raise
 
     def _destroy(self) -> None:
         """The device itself is closed by `_released`, also when it has died."""
 
     def _released(self) -> None:
         if self._cmd_fd is not None:
+            descriptor, self._cmd_fd = self._cmd_fd, -1  # once, whatever interrupts it
             with suppressed(OSError):  # the program may have closed it
-                os.close(self._cmd_fd)
+                os.close(descriptor)
         if self._original is not None:
             return
         with translated(f"Failed to close device {self.name}"):
