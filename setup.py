@@ -179,6 +179,7 @@ class BuildModules(build_ext):
                 extension.body = compiler_copy(body, pxd_of(extension), self.directory / "unhinted")
         self.cythonize([])
         tree = Dependencies.create_dependency_tree()  # all processes use it, and what it has read
+        see_cimported_modules(tree)
         for extension in self.extensions:
             if extension.name != SHARED:
                 tree.all_dependencies(str(extension.body))
@@ -257,7 +258,7 @@ class BuildModules(build_ext):
         for name in list(self.context.pxds):
             path = os.path.realpath(SOURCE.joinpath(*name.split(".")).with_suffix(".pxd"))
             if name == extension.name or path in needed:
-                named |= functions_cimported(Path(path))
+                named |= names_cimported(Path(path))
             elif name.startswith("softhca."):
                 del self.context.pxds[name]
         if not any("[::1]" in Path(path).read_text() for path in (*dependencies, extension.sources[0])):
@@ -266,7 +267,8 @@ class BuildModules(build_ext):
             if scope.qualified_name != extension.name:
                 for entry in scope.cfunc_entries:
                     if entry.visibility == "private" and entry.defined_in_pxd:
-                        entry.used = (scope.qualified_name, entry.name) in named
+                        whole = scope.qualified_name.rpartition(".")
+                        entry.used = bool({(scope.qualified_name, entry.name), whole[::2]} & named)
         Main.Context.from_options = lambda options: self.context
 
     def made_at(self, extension) -> int:
@@ -356,8 +358,21 @@ def pxd_of(extension) -> Path:
     return SOURCE.joinpath(*extension.name.split(".")).with_suffix(".pxd")
 
 
-def functions_cimported(pxd: Path) -> set:
-    """What a ``.pxd`` cimports by name: pairs of a module's name and a name of it."""
+def see_cimported_modules(tree) -> None:
+    """Let Cython's tree of dependencies see modules that a file cimports from a package (``from package
+    cimport module``).  What it looks for after that word it looks for at the beginning of a line, so that it
+    finds none, and a change of the module would leave old what is made of its declarations."""
+    read = tree.parse_dependencies
+
+    def with_modules(path: str) -> tuple:
+        cimports, *others = read(path)
+        return [*cimports, *map(".".join, sorted(names_cimported(Path(path))))], *others
+
+    tree.parse_dependencies = with_modules
+
+
+def names_cimported(pxd: Path) -> set:
+    """What a file cimports by name: pairs of the name of a module, or package, and a name of it."""
     found = set()
     for module, names in re.findall(r"^from ([\w.]+) cimport (\([^)]*\)|.*)", pxd.read_text(), re.MULTILINE):
         found |= {(module, name.split()[0]) for name in names.strip("()").split(",") if name.strip()}

@@ -79,15 +79,15 @@ class Note:
 '''
 
 
-def function_of_setup(name: str):
-    """A function of the build's script, which cannot be imported: it builds."""
-    (found,) = (
+def function_of_setup(name: str, *needs: str):
+    """A function of the build's script, which cannot be imported: it builds; ``needs`` are those it calls."""
+    found: list[ast.stmt] = [
         node
         for node in ast.parse((ROOT / "setup.py").read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name == name
-    )
-    names: dict = {"ast": ast, "re": re}
-    exec(compile(ast.Module([found], []), "setup.py", "exec"), names)
+        if isinstance(node, ast.FunctionDef) and node.name in (name, *needs)
+    ]
+    names: dict = {"ast": ast, "re": re, "Path": Path}
+    exec(compile(ast.Module(found, []), "setup.py", "exec"), names)
     return names[name]
 
 
@@ -174,3 +174,33 @@ def test_what_is_compiled_with_optimisation_is_compiled(table):
 def test_each_module_is_optimised_in_one_way():
     named = [*named_in_setup("HOT"), *named_in_setup("WARM")]
     assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from package cimport lowest",
+        "from package cimport lowest  # whose words",
+        "from package cimport (other,\n    lowest as one)",
+        "from package.lowest cimport number",
+        "cimport package.lowest",
+    ],
+)
+def test_a_module_is_made_anew_when_one_changes_that_its_declarations_cimport(line, tmp_path, monkeypatch):
+    dependencies = pytest.importorskip("Cython.Build.Dependencies")
+    package = tmp_path / "package"
+    package.mkdir()
+    for name, text in {
+        "__init__.py": "",
+        "lowest.pxd": "cdef unsigned int number\n",
+        "middle.pxd": f"{line}\n\ncdef class Middle:\n    cdef object kept\n",
+        "highest.pxd": "from package.middle cimport Middle\n",
+        "highest.py": "",
+    }.items():
+        (package / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(dependencies, "_dep_tree", None)  # Cython keeps one for a process, and what it read
+    pytest.importorskip("Cython.Utils").clear_function_caches()
+    tree = dependencies.create_dependency_tree(quiet=True)
+    function_of_setup("see_cimported_modules", "names_cimported")(tree)
+    assert "package/lowest.pxd" in tree.all_dependencies("package/highest.py")
