@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import softhca.machine.deferred_signals as deferred
+from machine_speed import limit_s
 from softhca.native import build
 from softhca.runtime.turn_lock import TurnLock
 
@@ -182,6 +184,35 @@ def test_what_came_before_is_handled_before_the_turn_is_taken(seen):
     signal.raise_signal(signal.SIGUSR1)
     with lock:
         assert found == [False, True]
+    assert not lock.mine()
+
+
+@compiled
+def test_where_a_handler_raises_for_who_has_waited_for_the_turn_another_thread_gets_it(seen):
+    """The signal comes in another thread, which gives the turn back before anybody looks."""
+    signal.signal(signal.SIGUSR1, raise_late)
+    deferred.look_for_handlers()
+    lock, held, had = TurnLock(), threading.Event(), threading.Event()
+
+    def wait_for_it():
+        with lock:
+            had.set()
+
+    def hold():
+        lock.acquire()
+        held.set()
+        time.sleep(0.1)
+        second.start()
+        time.sleep(0.1)
+        steps = [partial(signal.pthread_kill, threading.get_ident(), signal.SIGUSR1), lock.release]
+        deque(map(partial.__call__, map(partial, steps)), maxlen=0)
+
+    first, second = (threading.Thread(target=each, daemon=True) for each in (hold, wait_for_it))
+    first.start()
+    held.wait()
+    with pytest.raises(Late):
+        lock.acquire()
+    assert had.wait(limit_s(10))
     assert not lock.mine()
 
 

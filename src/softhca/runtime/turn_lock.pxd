@@ -14,5 +14,6 @@ cdef class TurnLock:
     cpdef bint take(self) except -1
     cpdef bint take_soon(self) except -1
     cpdef bint acquire(self, bint blocking=*, double timeout=*) except -1
+    cdef object open_gate(self)
     cpdef object release(self)
     cpdef bint mine(self) except -1

@@ -78,7 +78,15 @@ class TurnLock:
         """As `threading.RLock.acquire`, ``timeout`` in seconds."""
         if not cython.compiled:
             return self.gate.acquire(blocking, timeout)
-        while not self.take():
+        passed = False
+        while True:
+            try:
+                if self.take():
+                    return True
+            except BaseException:  # of a signal handler: who waits as well may pass in this one's stead
+                if passed:
+                    self.open_gate()
+                raise
             if not blocking:
                 return False
             self.waiting += 1
@@ -89,7 +97,11 @@ class TurnLock:
                 self.waiting -= 1
             if not passed:
                 return self.take()
-        return True
+
+    def open_gate(self) -> None:
+        """Let one pass who waits, if anybody does."""
+        if self.waiting and self.gate.locked():
+            self.gate.release()
 
     def release(self) -> None:
         """Give it back; RuntimeError when this thread does not have it."""
@@ -100,8 +112,7 @@ class TurnLock:
             raise RuntimeError("cannot release a lock that is not held")
         self.depth -= 1
         if self.depth == 0:
-            if self.waiting and self.gate.locked():
-                self.gate.release()
+            self.open_gate()
             if self.owner == deferred_signals.main_thread:
                 deferred_signals.end()
 
