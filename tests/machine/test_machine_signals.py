@@ -3,6 +3,7 @@
 import functools
 import gc
 import signal
+import sys
 import weakref
 
 import pytest
@@ -69,6 +70,14 @@ def test_what_a_function_raises_is_not(handled, error):
 
     assert not caught(lambda: fails(SIGNAL, None))
     assert not caught(lambda: int("no number"))
+
+
+def test_what_a_function_raises_that_has_looked_for_its_caller_is_not():
+    def fails():
+        caller = sys._getframe(1)
+        int("no number", len(caller.f_code.co_name))
+
+    assert not caught(fails)
 
 
 def test_what_a_call_of_a_handler_raises_is_not_seen_as_its_own_within_the_handler(handled):

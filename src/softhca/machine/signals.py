@@ -47,12 +47,13 @@ def raised_by_handler(error: BaseException | None) -> bool:
 def _is_handler(frame: FrameType) -> bool:
     """Whether a frame, of a function, has its caller's among its arguments."""
     caller, code = frame.f_back, frame.f_code
-    count = code.co_argcount + code.co_kwonlyargcount
+    count = code.co_argcount + code.co_kwonlyargcount  # *arguments stand behind them
+    count += bool(code.co_flags & inspect.CO_VARARGS)
     if caller is None or not code.co_flags & inspect.CO_OPTIMIZED or not code.co_varnames:
         return False
     values = frame.f_locals
     try:
-        for name in code.co_varnames[: count + 1]:  # with *arguments, which stand behind the others
+        for name in code.co_varnames[:count]:
             value = values.get(name)
             if value is caller or (isinstance(value, tuple) and any(each is caller for each in value)):
                 return True
