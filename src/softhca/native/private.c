@@ -1,7 +1,8 @@
 /* What vendors' libraries bind when they are loaded, and public functions that a software adapter has not.
 
    Releases of rdma-core whose private functions have changed name another version node for all of them: 33
-   (Debian 11's), 34 (releases 34 … 56), 57, 59, 64, 65.  None of these functions is ever called, since no device is a vendor's. */
+   (Debian 11's), 34 (releases 34 … 56), 57, 59, 64, 65.  None of these functions is ever called, since no
+   device is a vendor's. */
 #include "library.h"
 
 #define REFUSAL          \
