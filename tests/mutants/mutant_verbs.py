@@ -8,6 +8,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
 RULES = "verbs/test_verbs_rules.py"
+OWNERSHIP = "verbs/test_verbs_ownership.py"
 PARTS = "verbs/test_verbs_parts.py"
 IDENTIFIERS = "verbs/test_verbs_cmid_rules.py"
 
@@ -184,6 +185,12 @@ VERBS: tuple[tuple[Mutant, str], ...] = (
        "an import of this process counts as another's"), PARTS),
     (m("verbs-gid-flags", "verbs/device.py", "\"Failed to query gid: flags: none of query_gid_ex is defined\", errno.EINVAL", "\"Failed to query gid: flags: none of query_gid_ex is defined\", -errno.EINVAL",
        "unknown flags have an errno of the other sign"), PARTS),
+    (m("verbs-close-interrupted", "verbs/base.py", " and not (doubtful and error.error_code == errno.EINVAL)", "",
+       "what a signal handler has kept from being closed can't be closed, nor its context"), OWNERSHIP),
+    (m("verbs-close-refused", "verbs/base.py", "not (doubtful and error", "not (error",
+       "a refusal of EINVAL counts as a close"), OWNERSHIP),
+    (m("verbs-close-context-interrupted", "verbs/device.py", "self._open = self._open or self._closes_device", "pass",
+       "a context whose close was interrupted has its device for ever"), OWNERSHIP),
     (m("verbs-context-import-fd", "verbs/device.py", "                os.close(descriptor)\n", "                pass\n",
        "the descriptor of an import stays open"), PARTS),
     (m("verbs-gid-port-1", "verbs/device.py", "return self.query_port(port_num).link_layer == IBV_LINK_LAYER_ETHERNET", "return self.query_port(1).link_layer == IBV_LINK_LAYER_ETHERNET",
