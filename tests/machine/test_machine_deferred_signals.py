@@ -340,3 +340,54 @@ def test_signals_between_two_steps_of_a_beginning(tmp_path):
     subprocess.run([*build.compiler(), *flags, str(source), "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+INTERRUPTED = """
+import errno, os, signal
+from softhca.machine import deferred_signals
+from softhca.runtime import fork
+from softhca.verbs.cq import CQ
+from softhca.verbs.device import Context
+from softhca.verbs.pyverbs_error import PyverbsRDMAError
+class Late(TimeoutError):
+    pass
+def late(*_):
+    raise Late
+class Interrupts:
+    fork_rank = 0
+    def before_fork(self):
+        signal.raise_signal(signal.SIGUSR1)
+    def after_fork_in_parent(self):
+        pass
+    after_fork_in_child = after_fork_in_parent
+signal.signal(signal.SIGUSR1, late)
+deferred_signals.look_for_handlers()
+queue, things = CQ(Context(), 16), Interrupts()
+fork.watch(things)
+parent = os.getpid()
+try:
+    os.fork()
+except Late:
+    assert os.getpid() == parent
+    print("late", flush=True)
+if os.getpid() != parent:
+    try:
+        queue.poll(1)
+    except PyverbsRDMAError as error:
+        os._exit(error.error_code)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]) == errno.EIO, queue.poll(1)[0])
+"""
+
+
+@compiled
+def test_a_handler_that_raises_while_its_process_forks_is_heard_behind_it(loopback_address):
+    """Python drops what comes out of functions that it calls before a fork."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=limit_s(60),
+        env={
+            **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "SOFTHCA_DEVICES": f"forks=udp:{loopback_address()}", "SOFTHCA_FAULTS": "",
+        },
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("late\nTrue 0\n", "")

@@ -14,6 +14,8 @@ import threading
 import weakref
 from typing import Protocol
 
+from softhca.machine import deferred_signals
+
 
 class ForkAware(Protocol):
     """Something with a lock and descriptors that must not live on in a child.
@@ -95,3 +97,8 @@ def _in_child() -> None:
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+# Python drops what comes out of these functions: a signal handler that raised in the middle would leave the
+# child with adapters that nobody has told.  What is registered last is called first before, and last after.
+os.register_at_fork(
+    before=deferred_signals.begin, after_in_parent=deferred_signals.end, after_in_child=deferred_signals.end
+)
