@@ -66,6 +66,75 @@ def test_a_section_ends_with_the_outermost(seen):
 
 
 @compiled
+def test_a_section_that_pauses_lets_signals_through_and_goes_on(seen):
+    assert not deferred.within()
+    with deferred.section(), deferred.section():
+        assert deferred.within()
+        signal.raise_signal(signal.SIGUSR1)
+        with deferred.waiting():
+            assert not deferred.within()
+            assert seen == [signal.SIGUSR1]
+            signal.raise_signal(signal.SIGUSR2)
+            assert len(seen) == 2
+        assert deferred.within()
+        signal.raise_signal(signal.SIGUSR1)
+        assert len(seen) == 2
+    assert len(seen) == 3
+    assert not deferred.within()
+
+
+@compiled
+def test_a_handler_that_raises_where_a_section_pauses_ends_it(seen):
+    signal.signal(signal.SIGUSR1, raise_late)
+    deferred.look_for_handlers()
+    reached = []
+
+    def section():
+        with deferred.section():
+            signal.raise_signal(signal.SIGUSR1)
+            try:
+                with deferred.waiting():
+                    reached.append("waiting")
+            finally:
+                reached.append(deferred.within())
+
+    with pytest.raises(Late):
+        section()
+    assert reached == [False]
+    assert deferred.begin()
+    deferred.end()
+
+
+@compiled
+def test_what_a_handler_raises_during_a_pause_comes_out_of_a_section_that_goes_on(seen):
+    signal.signal(signal.SIGUSR1, raise_late)
+    deferred.look_for_handlers()
+    reached = []
+
+    def section():
+        with deferred.section():
+            try:
+                with deferred.waiting():
+                    signal.raise_signal(signal.SIGUSR1)
+                    reached.append("behind")
+            finally:
+                reached.append(deferred.within())
+
+    with pytest.raises(Late):
+        section()
+    assert reached == [True]
+
+
+def test_a_pause_outside_of_a_section_does_nothing(seen):
+    assert deferred.pause() == 0
+    deferred.go_on(0)
+    with deferred.waiting():
+        signal.raise_signal(signal.SIGUSR1)
+    assert seen == [signal.SIGUSR1]
+    assert not deferred.within()
+
+
+@compiled
 def test_a_signal_that_another_thread_gets_is_deferred_as_well(seen):
     deferred.begin()
     thread = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))

@@ -2,8 +2,9 @@
 
 Python runs the program's handlers in the main thread, between any two steps of Python code, and what such a
 handler raises (KeyboardInterrupt, for one) comes out of the step that it interrupted.  Code that must come to
-its end, as an engine's turn, is a section between `begin` and `end`: what comes within it is handled behind
-it, at once.  A section is short; nobody waits within one.
+its end, as an engine's turn or the making of something that has to be ended, is a section between `begin` and
+`end`: what comes within it is handled behind it, at once.  A section is short; who may wait for another
+process within one does so between `pause` and `go_on`.
 
 How it works.  The interpreter has one handler in C of its own for all signals; it notes the number and
 returns.  Ours is put before it, wherever it stands alone: within a section of the main thread it keeps the
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     def signals_look_is_due(look_ns: int) -> int: ...
     def PyErr_CheckSignals() -> int: ...
 
-__all__ = ["begin", "end", "look_for_handlers"]
+__all__ = ["begin", "end", "go_on", "look_for_handlers", "pause", "section", "waiting", "within"]
 
 LOOK_NS = cython.declare(cython.ulonglong, 1_000_000)  # between two looks, of 16 system calls each
 
@@ -62,11 +63,7 @@ def begin() -> bool:
         if signals_look_is_due(LOOK_NS):
             look_for_handlers()
         while signals_begin():
-            try:
-                PyErr_CheckSignals()
-            except BaseException:  # of the first one's handler: others may have come
-                signals_look_again()
-                raise
+            _handle()
     depth += 1
     return True
 
@@ -80,6 +77,65 @@ def end() -> None:
     depth -= 1
     if depth == 0:
         signals_end()
+
+
+def within() -> bool:
+    """Whether this thread is within a section."""
+    return cython.compiled and depth > 0 and thread_ident() == main_thread
+
+
+def pause() -> int:
+    """Let signals through, to wait within a section of this thread: what to call `go_on` with afterwards.
+
+    What has come is handled at once.  Where a handler raises here the section has ended, and the `end` that
+    is still to come does nothing.
+    """
+    global depth
+    if not cython.compiled or thread_ident() != main_thread or depth == 0:
+        return 0
+    before = depth
+    depth = 0
+    signals_end()
+    _handle()  # a call that waits might not look before
+    return before
+
+
+def go_on(before: int) -> None:
+    """Go on with the section that `pause` has left; what a handler raises first is raised, as by `begin`."""
+    global depth
+    if before > 0:
+        while signals_begin():
+            _handle()
+        depth = before
+
+
+def _handle() -> None:
+    """Run the program's handlers for what has come."""
+    try:
+        PyErr_CheckSignals()
+    except BaseException:  # of the first one's handler: others may have come
+        signals_look_again()
+        raise
+
+
+class section:
+    """A section as a context manager, for code that is not compiled."""
+
+    def __enter__(self) -> None:
+        begin()
+
+    def __exit__(self, *error: object) -> None:
+        end()
+
+
+class waiting:
+    """Within a section, as a context manager: signals come through, as between `pause` and `go_on`."""
+
+    def __enter__(self) -> None:
+        self._paused = pause()
+
+    def __exit__(self, *error: object) -> None:
+        go_on(self._paused)
 
 
 def look_for_handlers() -> int:
