@@ -9,10 +9,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from softhca.driver.channels import HostChannel
+from softhca.driver.channels import HostChannel, Ready
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.lent_rings import LentRings, RingAllocator
 from softhca.driver.liveness import Liveness
+from softhca.machine import deferred_signals
 from softhca.memory.runs import runs_of
 from softhca.queues.control_fields import COMMANDS
 from softhca.queues.ring import RingLayout, plan
@@ -24,6 +25,9 @@ CLOSING_LIMIT_S = 5.0
 """The same while the device is being closed: leaving the adapter frees everything anyway."""
 
 _SLICE_S = 1.0
+
+PATIENCE_S = 0.05
+"""So long a signal waits for the reply to a command that makes or ends something; most come sooner."""
 
 
 class Session(Liveness):
@@ -111,7 +115,7 @@ class Session(Liveness):
             return replies.count() > 0 or self._awaited[tag] is not None or bool(self.dead)
 
         while self._awaited[tag] is None:
-            if not ready() and not self.channel.wait(ready, _SLICE_S):
+            if not ready() and not self._wait(ready):
                 waited_s += _SLICE_S
                 if self.channel.alive and waited_s < self.limit_s:
                     continue
@@ -122,6 +126,13 @@ class Session(Liveness):
                 self._no_reply()
             self._keep(reply)
         return self._awaited[tag]
+
+    def _wait(self, ready: Ready) -> bool:
+        """`HostChannel.wait`, for a second; who waits for long can be interrupted."""
+        if deferred_signals.within() and self.channel.wait(ready, PATIENCE_S):
+            return True
+        with deferred_signals.waiting():
+            return self.channel.wait(ready, _SLICE_S)
 
     def _keep(self, reply: Any) -> None:
         """Keep a reply for the call that waits for it, unless its command was given up."""

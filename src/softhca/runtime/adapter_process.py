@@ -24,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import softhca
+from softhca.driver.session import PATIENCE_S
+from softhca.machine import deferred_signals
+from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.queues.codec import Values
 from softhca.queues.handshake import READY, decode_answer, encode_request
 from softhca.runtime import listening_name, messages
@@ -107,7 +110,8 @@ class AdapterProcess:
                 raise OSError(errno.ECONNREFUSED, reason)
             with contextlib.suppress(ConnectionRefusedError):
                 return self._join(name)
-            time.sleep(BETWEEN_LOOKS_S)  # it begins or ends just now
+            with deferred_signals.waiting():
+                time.sleep(BETWEEN_LOOKS_S)  # it begins or ends just now
         reason = f"{self.specification.name}: the adapter process at {name} takes nobody"
         raise OSError(errno.ETIMEDOUT, reason)
 
@@ -125,7 +129,7 @@ class AdapterProcess:
         ``others``: so many that are not ours are attached besides, so that it goes on.
         """
         with self._coming_and_going:
-            with contextlib.suppress(OSError):
+            with suppressed(OSError):
                 control.shutdown(socket.SHUT_RDWR)  # a thread that polls it would keep it open
             control.close()
             if control in self._users:
@@ -141,7 +145,7 @@ class AdapterProcess:
         it has ended, and would have waited for it in vain.  Else ``close`` is called when it has
         ended or has closed its end, which it does first when it continues; until then it may write.
         """
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             control.shutdown(socket.SHUT_WR)
         _deferred.append((control, close))
         with self._coming_and_going:
@@ -192,7 +196,8 @@ class AdapterProcess:
         until_s = time.monotonic() + END_LIMIT_S
         while True:
             try:
-                self._child.wait(END_STEP_S)
+                with deferred_signals.waiting():
+                    self._child.wait(END_STEP_S)
                 break
             except subprocess.TimeoutExpired:
                 if listening_name.connections(self.path):
@@ -241,9 +246,12 @@ def connect_to(path: str, name: str) -> socket.socket:
     try:
         # A process that does not accept has a queue that is full one day.
         control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_LIMIT_S), 0))
-        control.connect("\0" + path[1:] if path.startswith("@") else path)
-    except OSError as error:
+        with deferred_signals.waiting():
+            control.connect("\0" + path[1:] if path.startswith("@") else path)
+    except BaseException as error:
         control.close()
+        if not isinstance(error, OSError) or raised_by_handler(error):
+            raise
         raise OSError(error.errno, f"{name}: no adapter process at {path}: {error.strerror}") from None
     return control
 
@@ -270,12 +278,15 @@ def ask(
             # What it sent before it closed its end can still be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 messages.send_packet(control, encode_request(message, values or {}), descriptors)
+        _await_answer(control)
         try:
             received = messages.receive_packet(control)
         except ConnectionResetError:  # reported once, before the data that can still be read
             with contextlib.suppress(ConnectionResetError):
                 received = messages.receive_packet(control)
-    except TimeoutError:
+    except TimeoutError as error:
+        if raised_by_handler(error):
+            raise
         raise OSError(errno.ETIMEDOUT, "the adapter process does not answer") from None
     if received is None:
         raise OSError(errno.ECONNRESET, "the adapter process has ended")
@@ -287,9 +298,26 @@ def ask(
         raise
 
 
+def _await_answer(control: socket.socket) -> None:
+    """Wait for an answer, or the end, as long as the socket does: where signals are deferred they come
+    through once it has taken some time.  TimeoutError.
+    """
+    if deferred_signals.within() and not _is_answered(control, PATIENCE_S):
+        with deferred_signals.waiting():
+            if not _is_answered(control, control.gettimeout() or ANSWER_LIMIT_S):
+                raise TimeoutError
+
+
+def _is_answered(control: socket.socket, limit_s: float) -> bool:
+    """Whether there is something to receive, or the end, within ``limit_s``."""
+    poll = select.poll()
+    poll.register(control.fileno(), select.POLLIN)
+    return bool(poll.poll(limit_s * 1000))
+
+
 def is_alive(control: socket.socket) -> bool:
     """Whether the adapter process still holds its end of a control socket; does not block."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppressed(OSError, ValueError):
         poll = select.poll()
         poll.register(control.fileno(), select.POLLHUP)
         return not poll.poll(0)

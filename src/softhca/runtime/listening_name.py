@@ -7,12 +7,12 @@ addresses are free before.  Abstract names belong to a network namespace, as the
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 import socket
 
+from softhca.machine.signals import suppressed
 from softhca.runtime import messages
 from softhca.runtime.specification import DeviceSpecification, resolve
 
@@ -67,7 +67,7 @@ def check_owner(control: socket.socket, name: str) -> None:
 def connections(name: str) -> int:
     """How many connections whoever listens at an abstract name has; 0 where the system does not tell."""
     found = 0
-    with contextlib.suppress(OSError), open("/proc/net/unix") as table:
+    with suppressed(OSError), open("/proc/net/unix") as table:
         for line in table:
             # Num RefCount Protocol Flags Type St Inode Path; the listener itself is unconnected
             words = line.split(maxsplit=7)

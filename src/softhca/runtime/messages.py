@@ -8,7 +8,6 @@ shared rings); adapters that share memory on one host send one JSON object a pac
 from __future__ import annotations
 
 import array
-import contextlib
 import errno
 import json
 import os
@@ -17,6 +16,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from softhca.machine.signals import suppressed
 from softhca.queues.layout import MAX_DESCRIPTORS, MESSAGE_BYTES
 
 DESCRIPTORS = MAX_DESCRIPTORS
@@ -95,12 +95,12 @@ def receive(channel: socket.socket, wait: bool = True) -> tuple[Message, list[in
 def close_all(descriptors: Iterable[int]) -> None:
     """Close descriptors that nobody wants, sockets without waiting for what is still to be sent on them."""
     for descriptor in descriptors:
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             stray = socket.socket(fileno=descriptor)
             with stray:
                 stray.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             continue
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             os.close(descriptor)
 
 

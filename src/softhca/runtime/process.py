@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 from softhca.driver.channels import HostChannel, Ready
 from softhca.driver.errors import DriverError
 from softhca.driver.poll_back_off import SLEEP, YIELD, PollBackOff
+from softhca.machine import deferred_signals
 from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.machine.processor import yield_processor
+from softhca.machine.signals import raised_by_handler
 from softhca.memory.host import HostMemory
 from softhca.memory.runs import runs_of
 from softhca.queues.codec import Values
@@ -114,7 +116,7 @@ class ProcessChannel(HostChannel):
         self, message: int, values: Mapping[str, Any] | None = None, descriptors: tuple[int, ...] = ()
     ) -> tuple[Values, list[int]]:
         """`adapter_process.ask`; after a request that timed out every further one fails."""
-        with self._asking:
+        with self._asking, deferred_signals.section():
             if self._control is None or self._unresponsive:
                 raise OSError(errno.EIO, "the adapter process does not answer" if self._unresponsive
                               else "the adapter process has ended")
@@ -313,9 +315,11 @@ class ProcessChannel(HostChannel):
             return None
         try:
             reply, _ = adapter_process.ask(control, DETACH, limit_s=DETACH_LIMIT_S)
-        except TimeoutError:
-            return None
-        except OSError:
+        except OSError as error:
+            if raised_by_handler(error):
+                raise
+            if isinstance(error, TimeoutError):
+                return None
             return 0  # it has died, and with it everything that it held
         finally:
             self._asking.release()

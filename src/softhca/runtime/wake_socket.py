@@ -8,10 +8,9 @@ the lock that a writer needs, into a page of its own that may never come.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 
-from softhca.machine.signals import raised_by_handler
+from softhca.machine.signals import raised_by_handler, suppressed
 
 DRAIN_BYTES = 4096
 
@@ -56,7 +55,7 @@ class WakeSocket:
 
     def shut(self) -> None:
         """Wake every thread of this process that polls this end, for good."""
-        with contextlib.suppress(OSError):
+        with suppressed(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
