@@ -19,6 +19,7 @@ from softhca.driver import registry
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
 from softhca.driver.forks import heed_forks
+from softhca.machine import deferred_signals
 
 LINK_LAYER_ETHERNET = 2
 PORT_ACTIVE = 4
@@ -95,7 +96,7 @@ class HostAdapters:
         """The open adapter of this name, for one user more; each `release`s it.  One that has died is opened
         anew.  DriverError ENODEV, or as the opening.
         """
-        with self._lock:
+        with self._lock, deferred_signals.section():
             found = self._open.get(name)
             if found is not None and not found.device.alive:
                 found.device.close()

@@ -24,6 +24,8 @@ from softhca.driver import registry
 from softhca.driver.channels import HostChannel
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError, refusal
+from softhca.machine import deferred_signals
+from softhca.machine.signals import suppressed
 from softhca.runtime import fork, listening_name
 from softhca.runtime.adapter_process import AdapterProcess
 from softhca.runtime.assembly import counts, gid_of
@@ -68,22 +70,29 @@ class Device:
 
     def open(self) -> DeviceDriver:
         """Open it once more.  DriverError says why not."""
-        with self._lock:
-            try:
-                channel = self._attach()
-            except DeviceSpecificationError as error:
-                raise DriverError(errno.EINVAL, str(error)) from None
-            except OSError as error:
-                raise refusal(error) from None
-            try:
-                driver = DeviceDriver(self.specification.name, channel)
-                self._check_addresses(driver)
-            except BaseException:
-                channel.close()
-                raise
-            channel.on_closed = self._forget
-            self._channels.append(channel)
-            return driver
+        paused = deferred_signals.pause()
+        with self._lock:  # whoever has it may wait for an adapter process
+            deferred_signals.go_on(paused)
+            with deferred_signals.section():
+                return self._open()
+
+    def _open(self) -> DeviceDriver:
+        """`open`, by one thread at a time."""
+        try:
+            channel = self._attach()
+        except DeviceSpecificationError as error:
+            raise DriverError(errno.EINVAL, str(error)) from None
+        except OSError as error:
+            raise refusal(error) from None
+        try:
+            driver = DeviceDriver(self.specification.name, channel)
+            self._check_addresses(driver)
+        except BaseException:
+            channel.close()
+            raise
+        channel.on_closed = self._forget
+        self._channels.append(channel)
+        return driver
 
     def _check_addresses(self, driver: DeviceDriver) -> None:
         """DriverError EADDRINUSE where the adapter, which another program may have begun with other options,
@@ -133,7 +142,7 @@ class Device:
             self.engine = None
         name, bound = self._take_name()
         if name and bound is None:
-            with contextlib.suppress(PermissionError, TimeoutError):
+            with suppressed(PermissionError, TimeoutError):
                 return self._join()
             name = ""  # somebody else's, who does not keep us from the address
         try:

@@ -3,7 +3,7 @@
 import errno
 from typing import Any, ClassVar
 
-from softhca.verbs.base import Resource, read_only, require, translated
+from softhca.verbs.base import Resource, creating, read_only, require, translated
 from softhca.verbs.gid import GID
 from softhca.verbs.memory_access import read_bytes
 from softhca.verbs.pd import PD
@@ -307,11 +307,11 @@ class AH(Resource):
             raise PyverbsUserError("An AH needs attr, or all of wc, grh and port_num")
         else:
             attr = _reply_vector(pd, wc, grh, port_num)
-        with translated("Failed to create AH"):
+        with creating("Failed to create AH"):
             self._number = pd._driver.create_ah(pd.number, attr.as_dict())
-        self._driver = pd._driver
-        self._pd = pd
-        self._opened(pd)
+            self._driver = pd._driver
+            self._pd = pd
+            self._opened(pd)
 
     @property
     def number(self) -> int:

@@ -36,6 +36,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from softhca.driver.errors import DriverError
+from softhca.machine import deferred_signals
 from softhca.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 
 if TYPE_CHECKING:
@@ -76,6 +77,24 @@ class translated:
     ) -> None:
         if isinstance(error, DriverError):
             raise rdma_error(self._message, error) from error
+
+
+class creating(translated):
+    """`translated` around all that makes an object, `Resource._opened` included.  A signal that comes
+    meanwhile is handled behind it: what was made is closed with the object, whatever its handler raises.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        translated.__enter__(self)
+        deferred_signals.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        deferred_signals.end()
+        translated.__exit__(self, kind, error, traceback)
 
 
 class PyverbsObject:
@@ -196,18 +215,19 @@ class Resource(PyverbsCM):
             children = [child for each in self._children.valuerefs() if (child := each()) is not None]
             for child in sorted(children, key=_closing_order, reverse=True):
                 self._close_child(child)
-        if self._driver.alive:  # a closed or dead device has already released everything
-            doubtful, self._doubtful = self._doubtful, True
-            try:
-                with translated(f"Failed to close {type(self).__name__}"):
-                    self._destroy()
-            except PyverbsRDMAError as error:
-                if self._driver.alive and not (doubtful and error.error_code == errno.EINVAL):
-                    self._doubtful = doubtful
-                    raise
-                # The device has died of this very call, or does not answer, or has destroyed it before.
-        self._open = False
-        self._released()
+        with deferred_signals.section():  # what is destroyed is not open any more
+            if self._driver.alive:  # a closed or dead device has already released everything
+                doubtful, self._doubtful = self._doubtful, True
+                try:
+                    with translated(f"Failed to close {type(self).__name__}"):
+                        self._destroy()
+                except PyverbsRDMAError as error:
+                    if self._driver.alive and not (doubtful and error.error_code == errno.EINVAL):
+                        self._doubtful = doubtful
+                        raise
+                    # The device has died of this very call, or does not answer, or has destroyed it before.
+            self._open = False
+            self._released()
 
     def _close_child(self, child: "Resource") -> None:
         child.close()

@@ -13,11 +13,12 @@ from softhca.driver.rdmacm import events, queue_pairs, states
 from softhca.driver.rdmacm.addresses import SocketAddress
 from softhca.driver.rdmacm.events import ConnectionParameters, EventChannel, IdentifierEvent
 from softhca.driver.rdmacm.identifier import OPTION_ID, Identifier
+from softhca.machine import deferred_signals
 from softhca.machine.weak_members import WeakMembers
 from softhca.queues.qp_attributes import MASK
 from softhca.verbs import cm_contexts
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import require, translated
+from softhca.verbs.base import creating, require, translated
 from softhca.verbs.cm_events import CMEvent, CMEventChannel, UDParam
 from softhca.verbs.cm_messages import Messages, WaitedQueue
 from softhca.verbs.cm_parameters import AddrInfo, ConnParam, JoinMCAttrEx
@@ -90,10 +91,10 @@ class CMID(Messages):
             self._create_synchronous(creator)
         elif isinstance(creator, CMEventChannel):
             self._event_channel = creator
-            with translated("Failed to create CM ID"):
+            with creating("Failed to create CM ID"):
                 creator.channel.check()
                 self._id = Identifier(creator.channel, int(port_space))
-            self._opened()
+                self._opened()
         elif isinstance(creator, CMEvent):
             if listen_id is None:
                 raise PyverbsUserError("listen ID not provided")
@@ -105,9 +106,9 @@ class CMID(Messages):
 
     def _create_synchronous(self, addresses: AddrInfo) -> None:
         self._sync = EventChannel()
-        with translated("Failed to create CM ID"):
+        with creating("Failed to create CM ID"):
             self._id = Identifier(self._sync, addresses.port_space)
-        self._opened()
+            self._opened()
         try:
             if addresses.flags & RAI_PASSIVE:
                 self.bind_addr(addresses)
@@ -130,7 +131,7 @@ class CMID(Messages):
 
     def _bound(self) -> None:
         """The device is known: so are context and domain."""
-        with self._identifier.changing:
+        with deferred_signals.section(), self._identifier.changing:
             local = self._identifier.local
             if local is not None and self._ctx is None:
                 self._driver = local.device
@@ -187,7 +188,7 @@ class CMID(Messages):
         require(lai, AddrInfo, "lai")
         if lai.source is None:
             raise PyverbsRDMAError("Failed to Bind ID: lai has no src_addr", errno.EINVAL)
-        with translated("Failed to Bind ID"):
+        with translated("Failed to Bind ID"), deferred_signals.section():
             self._identifier.bind(lai.source)
         self._bound()
 
@@ -196,7 +197,7 @@ class CMID(Messages):
         require(rai, AddrInfo, "rai")
         if rai.destination is None:
             raise PyverbsRDMAError("Failed to Resolve Address: rai has no dst_addr", errno.EINVAL)
-        with translated("Failed to Resolve Address"):
+        with translated("Failed to Resolve Address"), deferred_signals.section():
             self._identifier.resolve_address(rai.destination, rai.source)
         self._await(events.ADDR_RESOLVED, "Failed to Resolve Address")
         self._bound()
@@ -327,7 +328,7 @@ class CMID(Messages):
         completion queues it gets some, for `get_send_comp` and `get_recv_comp`.
         """
         require(qp_init, QPInitAttr, "qp_init")
-        with self._identifier.changing:
+        with deferred_signals.section(), self._identifier.changing:
             self._create_qp(qp_init)
 
     def _create_qp(self, qp_init: QPInitAttr) -> None:
@@ -444,17 +445,19 @@ class CMID(Messages):
             mr.close()
         identifier = self._id
         assert identifier is not None
-        with identifier.changing:
-            self._open = False
-        with contextlib.ExitStack() as steps:  # from the last one to the first, whatever one of them meets
-            if self._sync is not None:
-                steps.callback(self._sync.close)
-            steps.enter_context(translated("Failed to close CMID"))
-            steps.callback(identifier.close)
-            if self._ctx is not None:
-                steps.callback(cm_contexts.leave, self._driver)
-            steps.callback(self._drop_queues)
-            steps.callback(identifier.groups.close)
+        with deferred_signals.section():  # all of it is closed, or nothing
+            with identifier.changing:
+                self._open = False
+            # From the last one to the first, whatever one of them meets.
+            with contextlib.ExitStack() as steps:
+                if self._sync is not None:
+                    steps.callback(self._sync.close)
+                steps.enter_context(translated("Failed to close CMID"))
+                steps.callback(identifier.close)
+                if self._ctx is not None:
+                    steps.callback(cm_contexts.leave, self._driver)
+                steps.callback(self._drop_queues)
+                steps.callback(identifier.groups.close)
 
 
 def _parameters(param: ConnParam | None) -> ConnectionParameters | None:

@@ -12,6 +12,7 @@ from softhca.driver.polling import CompletionRound
 from softhca.verbs.base import (
     Resource,
     close_deferred,
+    creating,
     deferred,
     rdma_error,
     read_only,
@@ -173,18 +174,18 @@ class _CompletionQueue(Resource):
                 errno.EINVAL,
             )
         self._driver = context.driver
-        with translated("Failed to create a CQ"):
+        with creating("Failed to create a CQ"):
             self._handle = self._driver.create_cq(
                 cqe,
                 channel.token if channel is not None else None,
                 **(parent.lending if parent is not None else {}),
             )
-        self._poll: Callable[..., Any] = getattr(self._handle, self._polls_by)
-        self._context = context
-        self._channel = channel
-        self._num_events = 0
-        self._parent = parent
-        self._opened(context, channel, parent)
+            self._poll: Callable[..., Any] = getattr(self._handle, self._polls_by)
+            self._context = context
+            self._channel = channel
+            self._num_events = 0
+            self._parent = parent
+            self._opened(context, channel, parent)
 
     def _destroy(self) -> None:
         self._handle.destroy()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.driver import registry
 from softhca.machine.signals import suppressed
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, creating, read_only, require, translated
 from softhca.verbs.device_attributes import (
     CompCntrCaps,
     CQModerationCaps,
@@ -191,22 +191,24 @@ class Context(Resource):
             name = names[0]
         elif name not in names:
             raise PyverbsRDMAError(f"Failed to find device {name}", errno.ENODEV)
-        with translated(f"Failed to open device {name}"):
+        with creating(f"Failed to open device {name}"):
             self._driver = registry.open_device(name)
-        self._name = name
-        self._opened()
+            self._name = name
+            self._opened()
 
     def _import(self, cmd_fd: int) -> None:
         """Open the device again that ``cmd_fd`` stands for; the descriptor is this context's from here on."""
         cmd_fd = INT32(cmd_fd)
         self._original = context_of(cmd_fd)
         if self._original is None:
-            with translated("Failed to import device"):
+            with creating("Failed to import device"):
                 self._driver = registry.import_device(cmd_fd)
-            self._name = self._driver.name
-        else:
-            self._driver = self._original._driver
-            self._name = self._original.name
+                self._name = self._driver.name
+                self._cmd_fd = cmd_fd
+                self._opened()
+            return
+        self._driver = self._original._driver
+        self._name = self._original.name
         self._cmd_fd = cmd_fd
         self._opened(self._original)
 

@@ -6,7 +6,7 @@ import threading
 import weakref
 
 from softhca.driver.device_memory import DeviceMemory
-from softhca.machine import primitives
+from softhca.machine import deferred_signals, primitives
 from softhca.queues.control_fields import MAX_DM_BYTES
 from softhca.verbs.absent import refuse
 from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
@@ -68,12 +68,13 @@ class DM(Resource):
             _taken[context] = _taken.get(context, 0) + length
         self._context = context
         self._length = length
-        try:
-            self._stretch = self._make(length)
-        except BaseException:
-            self._give_back()
-            raise
-        self._opened(context)
+        with deferred_signals.section():  # what was made is closed with the object
+            try:
+                self._stretch = self._make(length)
+            except BaseException:
+                self._give_back()
+                raise
+            self._opened(context)
 
     def _import(self, context: Context, handle: int) -> None:
         self._context = context

@@ -1,7 +1,7 @@
 """End-to-end contexts: the reliable channels that RD queue pairs send by."""
 
 from softhca.driver.ee import EeHandle
-from softhca.verbs.base import Resource, read_only, require, translated
+from softhca.verbs.base import Resource, creating, read_only, require, translated
 from softhca.verbs.pyverbs_error import PyverbsUserError
 from softhca.verbs.qp_attributes import QPAttr
 from softhca.verbs.queue_enums import ibv_qp_attr_mask as mask
@@ -41,11 +41,11 @@ class EEC(Resource):
         require(rdd, RDDomain, "rdd")
         rdd._require_open()
         self._driver = rdd._driver
-        with translated("Failed to create EE context"):
+        with creating("Failed to create EE context"):
             self._handle: EeHandle = self._driver.create_ee(rdd.number)
-        self._rdd = rdd
-        self._number = self._handle.number
-        self._opened(rdd)
+            self._rdd = rdd
+            self._number = self._handle.number
+            self._opened(rdd)
 
     def _destroy(self) -> None:
         self._handle.destroy()

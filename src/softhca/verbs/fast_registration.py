@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from softhca.memory.bits import PAGE_BYTES
-from softhca.verbs.base import Resource, inc_rkey, read_only, require, translated
+from softhca.verbs.base import Resource, creating, inc_rkey, read_only, require, translated
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
@@ -40,11 +40,11 @@ class FastMR(Resource):
         require(creator, PD, "creator")
         creator._require_open()
         self._driver = creator._driver
-        with translated("Failed to allocate a fast MR"):
+        with creating("Failed to allocate a fast MR"):
             self._number, self._key = self._driver.alloc_fast_mr(creator.number, max_pages)
-        self._max_pages = max_pages
-        self._pd = creator
-        self._opened(creator)
+            self._max_pages = max_pages
+            self._pd = creator
+            self._opened(creator)
 
     def _destroy(self) -> None:
         self._driver.dereg_fast_mr(self._number)

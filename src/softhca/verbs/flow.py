@@ -3,7 +3,7 @@
 import errno
 from typing import Any
 
-from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, creating, read_only, require
 from softhca.verbs.extension_enums import ibv_flow_attr_type
 from softhca.verbs.flow_rules import value_and_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -60,12 +60,12 @@ class Flow(Resource):
         elif flow_attr.specs:
             raise PyverbsRDMAError("Failed to create Flow: this type has no specifications", errno.EINVAL)
         self._driver = qp._driver
-        with translated("Failed to create Flow"):
+        with creating("Failed to create Flow"):
             self._number = self._driver.create_flow(
                 qp.handle.number, flow_attr.port, flow_attr.type, flow_attr.priority, **fields
             )
-        self._qp = qp
-        self._opened(qp)
+            self._qp = qp
+            self._opened(qp)
 
     def _destroy(self) -> None:
         self._driver.destroy_flow(self._number)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from softhca.driver.agents import AgentHandle, MadAddress, MadArrival
 from softhca.management.mad import Mad, MadHeader
 from softhca.management.pending import is_request
-from softhca.verbs.base import Resource, read_only, require, translated
+from softhca.verbs.base import Resource, creating, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.pyverbs_error import PyverbsUserError
 
@@ -40,12 +40,12 @@ class MadAgent(Resource):
     ) -> None:
         require(context, Context, "context")
         self._driver = context.driver
-        with translated("Failed to register a management agent"):
+        with creating("Failed to register a management agent"):
             self._handle: AgentHandle = self._driver.register_agent(
                 port, management_class, class_version, methods, entries
             )
-        self._context = context
-        self._opened(context)
+            self._context = context
+            self._opened(context)
 
     def _destroy(self) -> None:
         self._handle.unregister()

@@ -4,9 +4,9 @@ import errno
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from softhca.machine import primitives
+from softhca.machine import deferred_signals, primitives
 from softhca.memory.on_demand import IMPLICIT_BYTES
-from softhca.verbs.base import PyverbsCM, Resource, read_only, require, translated
+from softhca.verbs.base import PyverbsCM, Resource, creating, read_only, require, translated
 from softhca.verbs.device_enums import ibv_access_flags, ibv_mw_type, ibv_rereg_mr_flags
 from softhca.verbs.libibverbs_enums import IBV_ACCESS_OPTIONAL_RANGE
 from softhca.verbs.memory_access import Bytes, MappedRange
@@ -117,25 +117,27 @@ class MR(Resource):
         self._host: HostBuffer | None = None
         self._view: memoryview | None = None
         access &= ~HINTS
-        try:
-            base, length = self._locate(length, access, address, buffer)
-            with translated(f"{self._FAILED}. length: {length}, access flags: {access}"):
-                if implicit:
-                    self._key = self._driver.reg_implicit_mr(creator.number, access, held)
-                else:
-                    self._key = self._driver.reg_mr(creator.number, base, length, access, iova, self._view)
-        except BaseException:
-            _let_go(self._host, self._view)
-            raise
-        host, view = self._host, self._view
-        self._implicit = bool(implicit)
-        mapped = host is not None or not access & _ON_DEMAND
-        self._stretch = MappedRange(base, length, lambda: _let_go(host, view), mapped)
-        self._host = None
-        self._access = access
-        self._changing = threading.RLock()
-        self._pd = creator
-        self._opened(creator)
+        with deferred_signals.section():  # what was made is closed with the object
+            try:
+                base, length = self._locate(length, access, address, buffer)
+                with translated(f"{self._FAILED}. length: {length}, access flags: {access}"):
+                    if implicit:
+                        self._key = self._driver.reg_implicit_mr(creator.number, access, held)
+                    else:
+                        view = self._view
+                        self._key = self._driver.reg_mr(creator.number, base, length, access, iova, view)
+            except BaseException:
+                _let_go(self._host, self._view)
+                raise
+            host, view = self._host, self._view
+            self._implicit = bool(implicit)
+            mapped = host is not None or not access & _ON_DEMAND
+            self._stretch = MappedRange(base, length, lambda: _let_go(host, view), mapped)
+            self._host = None
+            self._access = access
+            self._changing = threading.RLock()
+            self._pd = creator
+            self._opened(creator)
 
     def _import(self, creator: PD, handle: int, address: int | None) -> None:
         """Become an import; ``address`` is where this part of the program has its bytes, if it knows."""
@@ -400,12 +402,12 @@ class MW(Resource):
         creator._require_open()
         self._driver = creator._driver
         mw_type = UINT32(mw_type)
-        with translated("Failed to allocate MW"):
+        with creating("Failed to allocate MW"):
             self._number, self._rkey = self._driver.alloc_mw(creator.number, mw_type)
-        self._type = mw_type
-        self._mr: MR | None = None
-        self._pd = creator
-        self._opened(creator)
+            self._type = mw_type
+            self._mr: MR | None = None
+            self._pd = creator
+            self._opened(creator)
 
     def _destroy(self) -> None:
         self._driver.dealloc_mw(self._number)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.driver.memory import MemoryKey
 from softhca.memory.null import NULL_BYTES
 from softhca.verbs.absent import AbsentObject, absent_method, absent_property, refuse
-from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, creating, read_only, require
 from softhca.verbs.device_enums import ibv_access_flags, ibv_dmah_init_attr_mask, ibv_tph_mem_type
 from softhca.verbs.device_memory import DM
 from softhca.verbs.memory_access import Bytes, MappedRange
@@ -60,19 +60,19 @@ class DMMR(MR):
         self._driver = pd._driver
         # both raise where another thread has closed it: before there is a region that nobody would end
         address, memory = dm.stretch.address + offset, dm.memory
-        with translated(f"Failed to register a device MR. length: {length}, access flags: {access}"):
+        with creating(f"Failed to register a device MR. length: {length}, access flags: {access}"):
             if length:
                 self._key = self._driver.reg_dm(pd.number, memory, offset, length, access)
             else:  # a key under which nothing has been registered
                 number, key = self._driver.alloc_fast_mr(pd.number, 1)
                 self._key = MemoryKey(number, key, key)
-        self._host = self._view = None
-        self._stretch = MappedRange(address, length, _nothing)
-        self._changing = threading.RLock()
-        self._pd = pd
-        self._dm = dm
-        self._offset = offset
-        self._opened(pd, dm)
+            self._host = self._view = None
+            self._stretch = MappedRange(address, length, _nothing)
+            self._changing = threading.RLock()
+            self._pd = pd
+            self._dm = dm
+            self._offset = offset
+            self._opened(pd, dm)
 
     def _destroy(self) -> None:
         if self._stretch.length:
@@ -115,13 +115,13 @@ class NullMR(MR):
         require(pd, PD, "pd")
         pd._require_open()
         self._driver = pd._driver
-        with translated("Failed to allocate a null MR"):
+        with creating("Failed to allocate a null MR"):
             self._key = self._driver.alloc_null_mr(pd.number)
-        self._host = self._view = None
-        self._stretch = MappedRange(0, NULL_BYTES, _nothing)
-        self._changing = threading.RLock()
-        self._pd = pd
-        self._opened(pd)
+            self._host = self._view = None
+            self._stretch = MappedRange(0, NULL_BYTES, _nothing)
+            self._changing = threading.RLock()
+            self._pd = pd
+            self._opened(pd)
 
     def read(self, length: int, offset: int) -> bytes:
         """``length`` zeros."""
@@ -230,10 +230,10 @@ class Buf(Resource):
         if not size:
             raise PyverbsRDMAError("Failed to allocate ibv_buf: size is 0", errno.EINVAL)
         self._driver = pd._driver
-        with translated(f"Failed to allocate ibv_buf of size {size}"):
+        with creating(f"Failed to allocate ibv_buf of size {size}"):
             self._host = self._driver.alloc_host_memory(size, _EVERY_RIGHT)
-        self._pd = pd
-        self._opened(pd)
+            self._pd = pd
+            self._opened(pd)
 
     def _destroy(self) -> None:
         """The device knows its regions alone."""

@@ -12,7 +12,7 @@ import errno
 from typing import Self
 
 from softhca.driver import paging
-from softhca.verbs.base import PyverbsCM, Resource, read_only, require, translated
+from softhca.verbs.base import PyverbsCM, Resource, creating, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_access_flags
 from softhca.verbs.memory_access import Bytes
@@ -200,12 +200,12 @@ class PageableMR(Resource):
         require(memory, PageableMemory, "memory")
         creator._require_open()
         self._driver = creator._driver
-        with translated("Failed to register pageable memory"):
+        with creating("Failed to register pageable memory"):
             self._key = self._driver.reg_paged(creator.number, memory._memory, int(access), iova)
-        self._memory = memory
-        self._pd = creator
-        self._address = memory.buf if iova is None else iova
-        self._opened(creator)
+            self._memory = memory
+            self._pd = creator
+            self._address = memory.buf if iova is None else iova
+            self._opened(creator)
 
     def _destroy(self) -> None:
         self._driver.dereg_mr(self._key.handle)

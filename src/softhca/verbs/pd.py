@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, creating, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_parent_domain_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -71,9 +71,9 @@ class PD(Resource):
             self._number = self._original.number
             self._opened(creator, self._original)
             return
-        with translated("Failed to allocate PD"):
+        with creating("Failed to allocate PD"):
             self._number = self._driver.alloc_pd()
-        self._opened(creator)
+            self._opened(creator)
 
     def _join(self, creator: "Identified") -> None:
         """Be another name of an identifier's domain."""

@@ -10,6 +10,7 @@ from softhca.verbs.absent import refuse
 from softhca.verbs.base import (
     Resource,
     close_deferred,
+    creating,
     deferred,
     inc_rkey,
     rdma_error,
@@ -166,25 +167,25 @@ class QP(Resource):
         owner = pd if pd is not None else context
         owner._require_open()
         self._driver = owner._driver
-        with translated("Failed to create QP"):
+        with creating("Failed to create QP"):
             if scaling is None:
                 self._handle = self._made(init_attr, pd, xrcd, rdd, (scq, rcq, srq))
             else:
                 self._handle = self._driver.create_rss_qp(
                     pd.number if pd is not None else 0, scaling[0].number, *scaling[1]
                 )
-        self._pd = pd
-        self._post_send: Callable[..., object] = self._handle.post_send
-        self._post_chain: Callable[[SendRequest], bool] = self._handle.post_chain
-        self._post_receives: Callable[[RecvWR], object] = self._handle.post_receives
-        self._ring: Callable[[], object] = self._handle.ring
-        self._queues = (scq, rcq, srq)
-        self._sq_sig_all = init_attr.sq_sig_all
-        self._type = init_attr.qp_type
-        self._state = _RESET
-        self._number = self._handle.number
-        self._ind_table = scaling[0] if scaling is not None else None
-        self._opened(pd, xrcd, rdd, scq, rcq, srq, self._ind_table)
+            self._pd = pd
+            self._post_send: Callable[..., object] = self._handle.post_send
+            self._post_chain: Callable[[SendRequest], bool] = self._handle.post_chain
+            self._post_receives: Callable[[RecvWR], object] = self._handle.post_receives
+            self._ring: Callable[[], object] = self._handle.ring
+            self._queues = (scq, rcq, srq)
+            self._sq_sig_all = init_attr.sq_sig_all
+            self._type = init_attr.qp_type
+            self._state = _RESET
+            self._number = self._handle.number
+            self._ind_table = scaling[0] if scaling is not None else None
+            self._opened(pd, xrcd, rdd, scq, rcq, srq, self._ind_table)
         for name, value in self._capabilities().items():
             setattr(init_attr, name, value)
         if qp_attr is not None:

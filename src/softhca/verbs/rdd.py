@@ -1,6 +1,6 @@
 """Reliable datagram domains: which queue pairs and end-to-end contexts are for each other."""
 
-from softhca.verbs.base import Resource, read_only, require, translated
+from softhca.verbs.base import Resource, creating, read_only, require
 from softhca.verbs.device import Context
 
 
@@ -17,10 +17,10 @@ class RDDomain(Resource):
     def __init__(self, context: Context) -> None:
         require(context, Context, "context")
         self._driver = context.driver
-        with translated("Failed to allocate RD domain"):
+        with creating("Failed to allocate RD domain"):
             self._number = self._driver.alloc_rdd()
-        self._ctx = context
-        self._opened(context)
+            self._ctx = context
+            self._opened(context)
 
     @property
     def number(self) -> int:

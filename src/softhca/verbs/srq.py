@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from softhca.driver.errors import DriverError
 from softhca.verbs.absent import refuse
-from softhca.verbs.base import PyverbsCM, Resource, rdma_error, read_only, require, translated
+from softhca.verbs.base import PyverbsCM, Resource, creating, rdma_error, read_only, require, translated
 from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device import Context
 from softhca.verbs.extension_enums import ibv_ops_flags, ibv_ops_wr_opcode
@@ -152,7 +152,7 @@ class SRQ(Resource):
             pd, xrcd, cq = creator, None, None
         number = pd.number
         self._driver = pd._driver
-        with translated("Failed to create SRQ"):
+        with creating("Failed to create SRQ"):
             self._handle: SrqHandle = self._driver.create_srq(
                 number,
                 attr.max_wr,
@@ -162,8 +162,8 @@ class SRQ(Resource):
                 xrcd.number if xrcd is not None else 0,
                 **pd.lending,
             )
-        self._pd = pd
-        self._opened(pd, xrcd, cq)
+            self._pd = pd
+            self._opened(pd, xrcd, cq)
 
     def _destroy(self) -> None:
         self._handle.destroy()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from softhca.driver.errors import DriverError
-from softhca.verbs.base import PyverbsObject, Resource, rdma_error, read_only, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, creating, rdma_error, read_only, require, translated
 from softhca.verbs.device import Context
 from softhca.verbs.extension_enums import ibv_wq_attr_mask, ibv_wq_init_attr_mask, ibv_wq_type
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -92,11 +92,11 @@ class WQ(Resource):
             raise PyverbsUserError("The PD or the CQ belongs to another context")
         pd._require_open()
         self._driver = context._driver
-        with translated("Failed to create WQ"):
+        with creating("Failed to create WQ"):
             self._handle: WqHandle = self._driver.create_wq(
                 pd.number, cq.handle, attr.max_wr, attr.max_sge, **pd.lending
             )
-        self._opened(pd, cq)
+            self._opened(pd, cq)
 
     def _destroy(self) -> None:
         self._handle.destroy()
@@ -179,12 +179,12 @@ class RwqIndTable(Resource):
             if wq._driver is not context._driver:
                 raise PyverbsUserError("A WQ belongs to another context")
         self._driver = context._driver
-        with translated("Failed to create RwqIndTable"):
+        with creating("Failed to create RwqIndTable"):
             self._number = self._driver.create_rwq_ind_table(
                 attr.log_ind_tbl_size, [wq.handle for wq in wqs]
             )
-        self._wqs = wqs
-        self._opened(context, *dict.fromkeys(wqs))
+            self._wqs = wqs
+            self._opened(context, *dict.fromkeys(wqs))
 
     def _destroy(self) -> None:
         self._driver.destroy_rwq_ind_table(self._number)

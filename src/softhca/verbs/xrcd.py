@@ -3,7 +3,7 @@
 import errno
 import os
 
-from softhca.verbs.base import PyverbsObject, Resource, read_only, require, translated
+from softhca.verbs.base import PyverbsObject, Resource, creating, read_only, require
 from softhca.verbs.device import Context
 from softhca.verbs.device_enums import ibv_xrcd_init_attr_mask
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
@@ -52,12 +52,12 @@ class XRCD(Resource):
         if extra := init_attr.oflags & ~(os.O_CREAT | os.O_EXCL):
             raise _refused(f"oflags has {extra:#x}, only O_CREAT and O_EXCL are for domains")
         self._driver = context.driver
-        with translated("Failed to allocate XRC domain"):
+        with creating("Failed to allocate XRC domain"):
             self._number = self._driver.open_xrcd(
                 init_attr.fd, bool(init_attr.oflags & os.O_CREAT), bool(init_attr.oflags & os.O_EXCL)
             )
-        self._ctx = context
-        self._opened(context)
+            self._ctx = context
+            self._opened(context)
 
     @property
     def number(self) -> int:
