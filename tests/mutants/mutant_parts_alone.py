@@ -372,7 +372,7 @@ PARTS_ALONE: tuple[tuple[Mutant, str], ...] = (
        "a close waits for a connection that has failed"), STREAM_ENDS),
     (m("close-fails", "sockets/stream.py", "            with contextlib.suppress(*FAILED):\n                self.wait(lambda: self.drained", "            with contextlib.suppress():\n                self.wait(lambda: self.drained",
        "a close fails with its device"), STREAM_ENDS),
-    (m("destroy-twice", "sockets/stream.py", "                if self._closed:\n                    return\n                mine = self._closed = True\n", "                mine = self._closed = True\n",
+    (m("destroy-twice", "sockets/stream.py", "                    if self._closed:\n                        return\n                    mine = self._closed = True\n", "                    mine = self._closed = True\n",
        "all is given back twice"), STREAM_ENDS),
     (m("destroy-cmid-fails", "sockets/stream.py", "        with contextlib.suppress(*FAILED):\n            self._cmid.close()\n", "        self._cmid.close()\n",
        "what has failed keeps the rest"), STREAM_ENDS),

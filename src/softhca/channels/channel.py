@@ -23,6 +23,8 @@ from softhca.channels.errors import (
 from softhca.channels.named import Grant, RemoteBuffer, Rights, SharedBuffer
 from softhca.channels.options import ChannelOptions
 from softhca.channels.registration import bytes_of
+from softhca.machine import deferred_signals
+from softhca.machine.signals import suppressed
 from softhca.verbs.base import sole_owner
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ class Channel:
         ChannelTimeout, ChannelError.
         """
         plan = Plan(address, acknowledged, options or ChannelOptions(), patient, timeout)
-        made = cls(plan.ask(), plan)
+        with deferred_signals.section():  # who asks is closed with the channel
+            made = cls(plan.ask(), plan)
         if not _loop_runs():
             made._finish()
         return made
@@ -103,8 +106,9 @@ class Channel:
         if not plan.goes_on(error):
             # the last attempt had only what was left of the time
             raise steps.late(plan.unanswered, plan.timeout) if isinstance(error, ChannelTimeout) else error
-        self._endpoint = plan.ask()
-        self._link = self._endpoint.link
+        with deferred_signals.section():
+            self._endpoint = plan.ask()
+            self._link = self._endpoint.link
 
     # messages
 
@@ -182,7 +186,7 @@ class Channel:
     def unshare(self, shared: SharedBuffer, timeout: float | None = None) -> None:
         """As `SharedBuffer.close`."""
         limit_s = self._link.options.linger_s if timeout is None else timeout
-        with contextlib.suppress(TimeoutError):  # its key is no good from here on
+        with suppressed(TimeoutError):  # its key is no good from here on
             self._run(steps.unshare(self._endpoint, shared), limit_s, "")
 
     def remote(self, name: str, timeout: float | None = None) -> RemoteBuffer:
@@ -320,13 +324,14 @@ class Channel:
         Calls of other threads end with ChannelClosed.
         """
         endpoint = self._endpoint
-        if not self._begin_closing():
-            return
-        try:
-            with contextlib.suppress(ChannelError):
-                steps.run(self._link, steps.close(endpoint), self._link.options.linger_s, "")
-        finally:
-            self._end_closing()
+        with deferred_signals.section():  # what was begun is ended, whatever interrupts the wait
+            if not self._begin_closing():
+                return
+            try:
+                with deferred_signals.waiting(), contextlib.suppress(ChannelError):
+                    steps.run(self._link, steps.close(endpoint), self._link.options.linger_s, "")
+            finally:
+                self._end_closing()
 
     def _begin_closing(self) -> bool:
         endpoint = self._endpoint
@@ -346,10 +351,11 @@ class Channel:
 
     def kill(self) -> None:
         """Close this end at once: what is under way is dropped, and the peer's calls end with ChannelLost."""
-        if self._begin_closing():
-            with self._link.guard:
-                self._endpoint.send_broken()
-            self._end_closing()
+        with deferred_signals.section():
+            if self._begin_closing():
+                with self._link.guard:
+                    self._endpoint.send_broken()
+                self._end_closing()
 
     def __enter__(self) -> Self:
         self._finish()

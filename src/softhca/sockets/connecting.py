@@ -21,6 +21,7 @@ from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
 from softhca.driver.rdmacm.addresses import of_gid
 from softhca.driver.rdmacm.events import IdentifierEvent
+from softhca.machine import deferred_signals
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.sockets import devices
@@ -195,6 +196,10 @@ class Asking:
         """Ask; whether that could be.  Opens the device where nobody has, and takes as long.  Then
         ``on_post`` is called by the thread that has queued an event.  `PoolError` where this side cannot.
         """
+        with deferred_signals.section():  # what is made is known, and given back by `end`
+            return self._begin(on_post)
+
+    def _begin(self, on_post: Callable[[], object] | None) -> bool:
         cmid = self._cmid = CMID(creator=self._channel)
         with contextlib.suppress(PyverbsError):
             cmid.set_option(0, _ACK_OPTION, self._settings.ack_timeout, 1)
@@ -263,14 +268,15 @@ class Asking:
 
     def end(self) -> None:
         """Give back what has become of nothing."""
-        stream, self._stream = self._stream, None
-        cmid, self._cmid = self._cmid, None
-        if stream is not None:
-            stream.destroy()
-        elif cmid is not None:
-            cmid.close()
-        if stream is not None or cmid is not None:
-            self._channel.close()
+        with deferred_signals.section():
+            stream, self._stream = self._stream, None
+            cmid, self._cmid = self._cmid, None
+            if stream is not None:
+                stream.destroy()
+            elif cmid is not None:
+                cmid.close()
+            if stream is not None or cmid is not None:
+                self._channel.close()
 
 
 def ask(

@@ -17,7 +17,7 @@ from functools import lru_cache
 from sys import is_finalizing
 from typing import Any, TypeVar
 
-from softhca.machine import primitives
+from softhca.machine import deferred_signals, primitives
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.sockets import connecting, datagrams, defaults, port_lookup, requests
@@ -99,7 +99,11 @@ class DatagramSocket(KernelSocket):
             end.users.add(self)
 
     def _begin(self) -> None:
-        """Have an end, where there is a device."""
+        """Have an end, where there is a device.  It is made and kept whole, whatever signal comes."""
+        with deferred_signals.section():
+            self._make_end()
+
+    def _make_end(self) -> None:
         try:
             if ipaddress.ip_address(super().getsockname()[0].split("%", 1)[0]).is_multicast:
                 return
@@ -372,11 +376,12 @@ class DatagramSocket(KernelSocket):
         return end
 
     def _real_close(self, _ss: Any = kernel.SocketType) -> None:
-        try:
-            if not self._is_ending():  # locks of threads that ended with the interpreter are held for ever
-                self._leave_end()
-        finally:
-            super()._real_close(_ss)  # type: ignore[misc]
+        with deferred_signals.section():  # both or nothing
+            try:
+                if not self._is_ending():  # whoever has ended with the interpreter holds locks for ever
+                    self._leave_end()
+            finally:
+                super()._real_close(_ss)  # type: ignore[misc]
 
     def __del__(self) -> None:
         """A socket that is dropped is closed, by the hub: finalizers run in whatever thread."""

@@ -149,7 +149,7 @@ class Hub:
         with self._lock:
             self._callbacks.pop(fd, None)
             if self._epoll is not None:
-                with contextlib.suppress(OSError, ValueError):
+                with suppressed(OSError, ValueError):
                     self._epoll.unregister(fd)
 
     def _run(self) -> None:

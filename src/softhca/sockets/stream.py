@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm import events
+from softhca.machine import deferred_signals
 from softhca.sockets.completion_thread import completion_thread_of
 from softhca.sockets.hub import HUB
 from softhca.sockets.memory_processing import Pool
@@ -355,17 +356,18 @@ class Stream(StreamPath):
         return True
 
     def destroy(self) -> None:
-        """Give everything back at once; may be called again.  Where a signal handler raises meanwhile the hub
-        goes on with it.
+        """Give everything back at once; may be called again.  Where a signal handler raises meanwhile, as an
+        adapter process does not answer, the hub goes on with it.
         """
         mine = False
         try:
-            with self._guard:
-                if self._closed:
-                    return
-                mine = self._closed = True
-                self.error = self.error or errno.EBADF
-            self._give_back()
+            with deferred_signals.section():
+                with self._guard:
+                    if self._closed:
+                        return
+                    mine = self._closed = True
+                    self.error = self.error or errno.EBADF
+                self._give_back()
         except BaseException:
             if mine:
                 HUB.soon(self._give_back)

@@ -9,7 +9,6 @@ writable as the stream is.  Sockets of other kinds, and connections to other pee
 from __future__ import annotations
 
 import _socket
-import contextlib
 import errno
 import os
 import socket as kernel
@@ -20,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from softhca.machine.kernel_sockets import KernelSocket
-from softhca.machine.signals import raised_by_handler
+from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.sockets import cm_listening, connecting, defaults, forking, listening, requests
 from softhca.sockets.carried import Carried, carried_of, carry
 from softhca.sockets.cm_listening import CmServed
@@ -141,7 +140,7 @@ class socket(DatagramSocket):
         try:
             super().connect(address)
         except ConnectionRefusedError:
-            with contextlib.suppress(OSError, ValueError):  # of the second look-up
+            with suppressed(OSError, ValueError):  # of the second look-up
                 if self._may_upgrade():
                     connecting.remember_refusal(mapped(self._numeric(address)[0]))
             raise

@@ -9,6 +9,7 @@ import threading
 import weakref
 from typing import Any
 
+from softhca.machine import deferred_signals
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.machine.signals import suppressed
 from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
@@ -112,6 +113,10 @@ class Upgrade:
 
     def leave(self, abruptly: bool) -> None:
         """One user less."""
+        with deferred_signals.section():  # what was begun is ended, whatever interrupts the wait
+            self._leave(abruptly)
+
+    def _leave(self, abruptly: bool) -> None:
         with self._lock:
             self._users -= 1
             if self._users:
@@ -119,7 +124,8 @@ class Upgrade:
         _upgrades.pop(self.readiness.inode, None)
         try:
             linger_s = self.stream.settings.linger_s
-            self.stream.close(min(linger_s, ABRUPT_S) if abruptly else linger_s, abruptly)
+            with deferred_signals.waiting():
+                self.stream.close(min(linger_s, ABRUPT_S) if abruptly else linger_s, abruptly)
         finally:
             self.stream.destroy()
             with self._lock:
