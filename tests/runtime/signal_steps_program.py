@@ -21,14 +21,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from signal_steps_identifiers import Identifiers
 
 from machine_speed import limit_s
 from softhca import sockets
 from softhca.channels import Channel
 from softhca.machine import deferred_signals
+from softhca.runtime import devices
 from softhca.testing.verbs import VerbsEnd, attributes, make_end
 from softhca.verbs import enums as e
+from softhca.verbs.base import close_deferred
 from softhca.verbs.cq import CQ, CompChannel
 from softhca.verbs.device import Context
 from softhca.verbs.mr import MR
@@ -118,6 +123,9 @@ class Verbs:
     def queues(self) -> None:
         CQ(self.context, 16).close()
         SRQ(self.end.pd, SrqInitAttr(SrqAttr(max_wr=4))).close()
+
+    def contexts(self) -> None:
+        Context().close()
 
     def connections(self) -> None:
         self._close(self._connected())
@@ -312,6 +320,11 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def resources() -> dict[str, int]:
+    """What the adapter holds, by kind."""
+    return devices.find("steps").resources()
+
+
 def main() -> None:
     """The command."""
     logging.disable(logging.CRITICAL)
@@ -319,11 +332,12 @@ def main() -> None:
     stride, step = (int(each) for each in (*sys.argv[3:5], "1", "1")[:2])
     kinds: dict[str, Any] = {each.__name__.lower(): each for each in (Verbs, Streams, Datagrams, Channels)}
     kind, operation = named.split("_")
+    kinds["identifiers"] = partial(Identifiers, os.environ["SOFTHCA_DEVICES"].partition("udp:")[2])
     things = kinds[kind]()
     in_time("no step", things.check)
     steps, wrong = Steps(library), Counter[str]()
     gc.collect()
-    before = descriptors(), threading.active_count()
+    before, held = (descriptors(), threading.active_count()), resources()
     where = "?"
     while where:
         where, error = steps.run(step, getattr(things, operation))
@@ -338,9 +352,16 @@ def main() -> None:
         step += stride
     things.clear()
     end_s = time.monotonic() + SETTLED_S
-    while (left := (descriptors(), threading.active_count())) > before and time.monotonic() < end_s:
+    while time.monotonic() < end_s:
         gc.collect()
+        close_deferred()
+        left = descriptors(), threading.active_count()
+        more = {kind: count for kind, count in resources().items() if count > held.get(kind, 0)}
+        if left <= before and not more:
+            break
         time.sleep(0.01)
+    if more:
+        wrong[f"the adapter holds {more}, of {held} before"] += 1
     if left > before:
         wrong[f"descriptors and threads: {before} before, {left} behind"] += 1
     for each, count in wrong.most_common():

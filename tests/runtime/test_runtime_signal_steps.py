@@ -36,17 +36,34 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("verbs_domains", 2), ("verbs_regions", 7), ("verbs_queues", 11), ("verbs_connections", 67),
     ("verbs_polls", 3), ("verbs_waits", 2),
     ("streams_connects", 67), ("streams_exchanges", 1), ("streams_waits", 5), ("streams_closes", 29),
+    ("verbs_contexts", 23), ("datagrams_opens", 97), ("identifiers_opens", 61), ("identifiers_connects", 397),
     ("datagrams_exchanges", 1), ("channels_exchanges", 1), ("channels_buffers", 5), ("channels_closes", 61),
 ])  # fmt: skip
 def test_a_handler_that_raises_costs_the_call_alone(
     signal_steps: Path, loopback_address: object, operation: str, stride: int
 ) -> None:
+    run(signal_steps, loopback_address, operation, stride, "embedded")
+
+
+@pytest.mark.parametrize(("operation", "stride"), [
+    ("verbs_domains", 7), ("verbs_connections", 397), ("verbs_contexts", 131), ("verbs_waits", 11),
+    ("streams_closes", 197), ("datagrams_exchanges", 1), ("channels_exchanges", 2),
+])  # fmt: skip
+def test_so_it_is_with_an_adapter_process(
+    signal_steps: Path, loopback_address: object, operation: str, stride: int
+) -> None:
+    run(signal_steps, loopback_address, operation, stride, "process")
+
+
+def run(signal_steps: Path, loopback_address: object, operation: str, stride: int, mode: str) -> None:
+    """The program, with an adapter of this kind."""
     done = subprocess.run(
         [sys.executable, str(HERE / "signal_steps_program.py"), str(signal_steps), operation, str(stride)],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, sys.path)]),
             "SOFTHCA_DEVICES": f"steps=udp:{loopback_address()}",  # type: ignore[operator]
+            "SOFTHCA_ADAPTER": mode,
             "SOFTHCA_FAULTS": "",
         },
         capture_output=True,
