@@ -179,7 +179,7 @@ class BuildModules(build_ext):
                 extension.body = compiler_copy(body, pxd_of(extension), self.directory / "unhinted")
         self.cythonize([])
         tree = Dependencies.create_dependency_tree()  # all processes use it, and what it has read
-        see_cimported_modules(tree)
+        see_all_dependencies(tree)
         for extension in self.extensions:
             if extension.name != SHARED:
                 tree.all_dependencies(str(extension.body))
@@ -358,17 +358,22 @@ def pxd_of(extension) -> Path:
     return SOURCE.joinpath(*extension.name.split(".")).with_suffix(".pxd")
 
 
-def see_cimported_modules(tree) -> None:
-    """Let Cython's tree of dependencies see modules that a file cimports from a package (``from package
-    cimport module``).  What it looks for after that word it looks for at the beginning of a line, so that it
-    finds none, and a change of the module would leave old what is made of its declarations."""
-    read = tree.parse_dependencies
+def see_all_dependencies(tree) -> None:
+    """Let Cython's tree of dependencies see what it does not, so that a change of that leaves nothing old:
+    modules that a file cimports from a package (``from package cimport module``), as what it looks for after
+    that word it looks for at the beginning of a line; and the ``x.pxd`` of a ``compiled_x.py``."""
+    read, files = tree.parse_dependencies, tree.cimported_files
 
     def with_modules(path: str) -> tuple:
         cimports, *others = read(path)
         return [*cimports, *map(".".join, sorted(names_cimported(Path(path))))], *others
 
-    tree.parse_dependencies = with_modules
+    def with_declarations(path: str) -> tuple:
+        folder, name = os.path.split(path)
+        own = os.path.join(folder, os.path.splitext(name.removeprefix("compiled_"))[0] + ".pxd")
+        return *files(path), *([own] if name.startswith("compiled_") and os.path.exists(own) else [])
+
+    tree.parse_dependencies, tree.cimported_files = with_modules, with_declarations
 
 
 def names_cimported(pxd: Path) -> set:

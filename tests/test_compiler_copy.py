@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def function_of_setup(name: str, *needs: str):
         for node in ast.parse((ROOT / "setup.py").read_text()).body
         if isinstance(node, ast.FunctionDef) and node.name in (name, *needs)
     ]
-    names: dict = {"ast": ast, "re": re, "Path": Path}
+    names: dict = {"ast": ast, "os": os, "re": re, "Path": Path}
     exec(compile(ast.Module(found, []), "setup.py", "exec"), names)
     return names[name]
 
@@ -196,11 +197,13 @@ def test_a_module_is_made_anew_when_one_changes_that_its_declarations_cimport(li
         "middle.pxd": f"{line}\n\ncdef class Middle:\n    cdef object kept\n",
         "highest.pxd": "from package.middle cimport Middle\n",
         "highest.py": "",
+        "compiled_middle.py": "",
     }.items():
         (package / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dependencies, "_dep_tree", None)  # Cython keeps one for a process, and what it read
     pytest.importorskip("Cython.Utils").clear_function_caches()
     tree = dependencies.create_dependency_tree(quiet=True)
-    function_of_setup("see_cimported_modules", "names_cimported")(tree)
+    function_of_setup("see_all_dependencies", "names_cimported")(tree)
     assert "package/lowest.pxd" in tree.all_dependencies("package/highest.py")
+    assert {"package/lowest.pxd", "package/middle.pxd"} < tree.all_dependencies("package/compiled_middle.py")
