@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ ARCHES = ("x86_64", "aarch64")
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 ELF = b"\x7fELF\x02\x01"
 """A 64-bit little-endian file of this format begins so."""
+OWN_LIBRARY = b"compiler_rt."
+"""Names of zig's own library begin so.  It comes into a file whole, with one function that no other has, and
+then memcpy() and its like are zig's there, which know no newer instructions, and not the C library's."""
 
 TYPES = {
     "_BOOL": "_Bool", "DOUBLE": "double", "FLOAT": "float", "FPOS_T": "fpos_t", "INT": "int", "LONG": "long",
@@ -49,17 +53,17 @@ class Compiler:
         """The environment of a build against the Python whose headers are ``include`` and whose extensions'
         names end in ``suffix`` on this machine."""
         here = platform.machine()
-        command = f"{self.command()} -I{self.headers(include)}"
+        command = shlex.join([*self.command(), f"-I{self.headers(include)}"])
         words = {"CC": command, "LDSHARED": f"{command} -shared", **self._caches()}
         if self.arch != here:
             words["SETUPTOOLS_EXT_SUFFIX"] = suffix.replace(here, self.arch)
             words["_PYTHON_HOST_PLATFORM"] = f"linux-{self.arch}"
         return words
 
-    def command(self) -> str:
-        """The compiler, in words of a shell."""
+    def command(self) -> list[str]:
+        """The compiler, and what it always is told."""
         (zig,) = self.python.parents[1].glob("lib/python3.*/site-packages/ziglang/zig")
-        return f"{zig} cc -target {self.arch}-linux-gnu.{GLIBC}"
+        return [str(zig), "cc", "-target", f"{self.arch}-linux-gnu.{GLIBC}"]
 
     def headers(self, include: Path) -> Path:
         """Python's headers for this processor: this machine's, without what is said of x86 there where it is
@@ -75,7 +79,7 @@ class Compiler:
         said.write_text(text if self.arch == platform.machine() else OF_X86.sub("", text))
         check = self.folder / "check.c"
         check.write_text(confirmed(said.read_text()))
-        subprocess.run([*self.command().split(), "-c", check, "-o", check.with_suffix(".o")], check=True,
+        subprocess.run([*self.command(), "-c", check, "-o", check.with_suffix(".o")], check=True,
                        env={**os.environ, **self._caches()})  # fmt: skip
         return made
 
@@ -104,8 +108,8 @@ def confirmed(said: str) -> str:
 
 
 def complaint(name: str, data: bytes, arch: str) -> str:
-    """What is wrong with a file of a wheel for ``arch``: it is for another processor, or asks for a newer
-    glibc; nothing where it is none of a compiler's."""
+    """What is wrong with a file of a wheel for ``arch``: it is for another processor, asks for a newer glibc,
+    or copies memory by other means than the C library's; nothing where it is none of a compiler's."""
     if not data.startswith(ELF):
         return ""
     machine = int.from_bytes(data[18:20], "little")
@@ -114,7 +118,7 @@ def complaint(name: str, data: bytes, arch: str) -> str:
     asked = max(map(_version, re.findall(rb"\0GLIBC_([0-9.]+)(?=\0)", data)), default=(0,))
     if asked > _version(GLIBC.encode()):
         return f"{name} asks for glibc {'.'.join(map(str, asked))}"
-    return ""
+    return f"{name} has zig's own library in it" if OWN_LIBRARY in data else ""
 
 
 def _version(text: bytes) -> tuple[int, ...]:
