@@ -10,7 +10,18 @@ cdef extern from * nogil:
        first SSE instruction after it, and its own first instruction next time, then takes some hundred clocks
        on processors that keep two states apart. */
     #if defined(__x86_64__)
-    static inline int softhca_has_avx(void) { return __builtin_cpu_supports("avx") != 0; }
+    #include <cpuid.h>
+
+    /* Also whether the system keeps all of these registers.  __builtin_cpu_supports() knows, but with zig's
+       compiler it brings in a library whose memcpy() would be this module's. */
+    static inline int softhca_has_avx(void)
+    {
+        unsigned int a, b, c, d;
+        if (!__get_cpuid(1, &a, &b, &c, &d) || ~c & (bit_AVX | bit_OSXSAVE))
+            return 0;
+        __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+        return (a & 6) == 6;
+    }
     static inline void softhca_leave_avx(void)
     {
         __asm__ volatile("vzeroupper" ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
