@@ -67,7 +67,11 @@ def build(target: Path, flags: Sequence[str] = ()) -> None:
     if command is None:
         raise OSError("there is no C compiler")
     sources = sorted(str(each) for each in SOURCES.glob("*.c"))
-    flags = [*WORDS, *shlex.split(os.environ.get("CFLAGS", "")), *flags]
+    flags = [*shlex.split(os.environ.get("CFLAGS", "")), *flags]
+    if not any(each.startswith("-g") for each in flags):
+        # parts of a C library may come with debugging information, which tells where it was built
+        flags.append("-Wl,--strip-debug")
+    flags = [*WORDS, *flags]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "softhca.h").write_text(header())
         Path(folder, "cm_states.h").write_text(states_header())
