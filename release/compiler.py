@@ -109,7 +109,8 @@ def confirmed(said: str) -> str:
 
 def complaint(name: str, data: bytes, arch: str) -> str:
     """What is wrong with a file of a wheel for ``arch``: it is for another processor, asks for a newer glibc,
-    or copies memory by other means than the C library's; nothing where it is none of a compiler's."""
+    copies memory by other means than the C library's, or knows where it was built; nothing where it is none
+    of a compiler's."""
     if not data.startswith(ELF):
         return ""
     machine = int.from_bytes(data[18:20], "little")
@@ -118,6 +119,8 @@ def complaint(name: str, data: bytes, arch: str) -> str:
     asked = max(map(_version, re.findall(rb"\0GLIBC_([0-9.]+)(?=\0)", data)), default=(0,))
     if asked > _version(GLIBC.encode()):
         return f"{name} asks for glibc {'.'.join(map(str, asked))}"
+    if b"\0.debug_info\0" in data:
+        return f"{name} has debugging information, with a path"
     return f"{name} has zig's own library in it" if OWN_LIBRARY in data else ""
 
 

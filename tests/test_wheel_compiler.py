@@ -40,6 +40,8 @@ def test_what_is_in_a_wheel_is_for_its_processor_and_no_newer_glibc() -> None:
     assert compiler.complaint("a.py", b"GLIBC_2.99\0compiler_rt.memcpy\0", "x86_64") == ""
     own = object_of(62, "2.17") + b"compiler_rt.memcpy.memcpyFast\0"
     assert compiler.complaint("a.so", own, "x86_64") == "a.so has zig's own library in it"
+    told = object_of(62, "2.17") + b".symtab\0.debug_info\0.strtab\0"
+    assert "debugging information" in compiler.complaint("a.so", told, "x86_64")
 
 
 def test_a_header_that_tells_of_an_unknown_type_is_refused() -> None:
