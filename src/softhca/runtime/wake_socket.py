@@ -50,7 +50,9 @@ class WakeSocket:
             return bool(self._end.recv(DRAIN_BYTES, socket.MSG_DONTWAIT))
         except BlockingIOError:
             return True
-        except OSError:
+        except OSError as error:
+            if raised_by_handler(error):
+                raise
             return False
 
     def shut(self) -> None:
