@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from loopback_addresses import claimed_addresses
+from softhca.machine import deferred_signals
 from suite_plan import LONG, TESTS, pair_modes, places_of_tests, random_inputs, workers_of
 from suite_schedule import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
@@ -251,3 +252,13 @@ def verbs_pair(
         pair.server.close()
         left = left_in(names)
         assert not any(left), left
+
+
+@pytest.fixture(autouse=True)
+def no_section_is_left() -> Iterator[None]:
+    """A section of deferred signals that nobody ended would keep Ctrl-C from all that follows."""
+    yield
+    left = deferred_signals.within()
+    while deferred_signals.within():
+        deferred_signals.end()
+    assert not left

@@ -350,9 +350,9 @@ def main() -> None:
         except BaseException as failed:
             wrong[f"{where} ({step}): afterwards {failed!r}"] += 1
         step += stride
-    things.clear()
     end_s = time.monotonic() + SETTLED_S
     while time.monotonic() < end_s:
+        things.clear()  # again: what an interrupted call has asked for may come late
         gc.collect()
         close_deferred()
         left = descriptors(), threading.active_count()

@@ -39,6 +39,7 @@ def test_the_owner_may_take_it_again_and_others_may_not():
 
     assert in_thread(take_and_give_back)
     assert lock.take(), "it is free again"
+    lock.release()
 
 
 def test_whose_it_is():
@@ -81,6 +82,7 @@ def test_one_who_waits_gives_up_in_time():
         return time.monotonic() - begin
 
     assert in_thread(wait) >= 0.01
+    lock.release()
 
 
 def test_it_is_given_back_where_an_exception_leaves():
@@ -125,3 +127,4 @@ def test_who_waits_gets_it_and_never_two_at_once():
         sys.setswitchinterval(interval)
     assert (entered, together) == (800, False)
     assert lock.take()
+    lock.release()
