@@ -78,6 +78,7 @@ BY_RUNTIME_EVENT_CHANNELS = "runtime/test_runtime_event_channels.py"
 BY_RUNTIME_FABRIC_ADAPTERS = "runtime/test_runtime_fabric_adapters.py"
 BY_RUNTIME_LOOP_RULES = "runtime/test_runtime_loop_rules.py"
 BY_RUNTIME_PROCESS_RULES = "runtime/test_runtime_process_rules.py"
+ON_CONDITION = "machine/test_machine_condition.py"
 BY_RUNTIME_SAME_HOST_RING = "runtime/test_runtime_same_host_ring.py"
 BY_RUNTIME_SAME_HOST_RULES = "runtime/test_runtime_same_host_rules.py"
 BY_SHARED_WITHDRAWAL = "memory/test_shared_withdrawal.py"
@@ -106,8 +107,10 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "two ends wait for each other: one for credit, the other for outcomes to be taken"), BY_MAILBOX_RULES),
     (m("hand-mb-limit-ignored-with-requests", BOX, "while self._entries and len(messages) < limit and self._poll_inbox() == TAKEN:", "while self._entries and self._poll_inbox() == TAKEN:",
        "a receive brings more messages than were asked for, while a request waits"), BY_MAILBOX_RULES),
-    (m("hand-mb-credit-lost-without-room", BOX, "        if self._wiring.has_room:\n            self._wiring.write_credit(self._credits.address, int(self._inbox.seal_credit()))\n", "        credit_bytes = int(self._inbox.seal_credit())\n        if self._wiring.has_room:\n            self._wiring.write_credit(self._credits.address, credit_bytes)\n",
+    (m("hand-mb-credit-lost-without-room", BOX, "            if self._wiring.has_room:\n                self._wiring.write_credit(self._credits.address, int(self._inbox.seal_credit()))\n", "            credit_bytes = int(self._inbox.seal_credit())\n            if self._wiring.has_room:\n                self._wiring.write_credit(self._credits.address, credit_bytes)\n",
        "credit that found no room in the send queue counts as given"), BY_MAILBOX_RULES),
+    (m("hand-mb-alarm-is-a-failure", REQUESTS, "                if not isinstance(error, Exception) or raised_by_handler(error):", "                if not isinstance(error, Exception):",
+       "what a signal handler raises in an action is told to the peer, and to nobody here"), "mailbox/test_mailbox_requests.py"),
     (m("hand-mb-nested-processed", REQUESTS, "            if number in self._decoded:  # an action may have polled\n                self._judge", "            if number in self._journal.entries:\n                self._judge",
        "a request that an action has ended meanwhile ends the receiver's loop"), BY_MAILBOX_RULES),
     (m("hand-mb-journal-length-unbounded", JOURNAL, "        if length > MAX_RECORD_BYTES:\n            return\n        body", "        body",
@@ -380,14 +383,22 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "the same where the handler comes when the thread ends its wait"), "runtime/test_runtime_spinning.py"),
     (m("hand-progress-interrupted-nap-leads-on", "runtime/progress_thread.py", "            if not nested:\n                self._lead_no_more()\n", "            pass\n",
        "after a signal handler has raised in a nap nobody sleeps for an adapter any more"), "runtime/test_runtime_spinning.py"),
-    (m("hand-pr-lock-taken-step-by-step", PROCESS, "        with self._changes_lock:\n            self._changed.wait_for(", "        with self._changed:\n            self._changed.wait_for(",
-       "a signal handler that raises leaves a lock taken that every wait takes"), BY_RUNTIME_PROCESS_RULES),
     (m("hand-commands-handler-refuses", "adapter/commands.py", "        if raised_by_handler(error):\n            raise\n", "",
        "the half of a command that a signal handler's TimeoutError leaves is taken for a refused one"), "adapter/test_adapter_commands.py"),
     (m("hand-loop-handler-swallowed", LOOP, "isinstance(error, Exception) or raised_by_handler(error)", "isinstance(error, Exception)",
        "a program never hears what its signal handler has raised in a turn"), "runtime/test_runtime_progress.py"),
     (m("hand-session-handler-refuses", "driver/errors.py", "    if raised_by_handler(error):\n        raise error\n", "",
        "a signal handler's TimeoutError is told to the program as a refusal"), "driver/test_driver_session.py"),
+    (m("hand-condition-lock-lost", "machine/condition.py", "                if not self._lock._is_owned():\n                    self._lock._acquire_restore(held)\n", "                if not self._lock._is_owned():\n                    self._lock.acquire()\n",
+       "who holds a lock twice holds it once after a wait"), ON_CONDITION),
+    (m("hand-condition-waits-on", "machine/condition.py", "                if waiter in self._waiters:\n                    self._waiters.remove(waiter)\n", "",
+       "who has waited in vain is woken in place of one that waits"), ON_CONDITION),
+    (m("hand-condition-last-first", "machine/condition.py", "        if self._waiters:\n            self._waiters.popleft().release()", "        if self._waiters:\n            self._waiters.pop().release()",
+       "who has waited longest waits longest"), ON_CONDITION),
+    (m("hand-condition-each-wait-anew", "machine/condition.py", "            self.wait(left_s)", "            self.wait(timeout_s)",
+       "who is woken often waits longer than allowed"), ON_CONDITION),
+    (m("hand-condition-one-of-all", "machine/condition.py", "        while self._waiters:", "        if self._waiters:",
+       "one thread of all that wait is woken"), ON_CONDITION),
     (m("hand-signals-arguments-unseen", "machine/signals.py", "    count += bool(code.co_flags & inspect.CO_VARARGS)\n", "",
        "a handler with *arguments is not recognized"), "machine/test_machine_signals.py"),
     (m("hand-signals-keep-what-failed", "machine/signals.py", "            values.clear()\n", "            pass\n",
@@ -434,7 +445,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "what was given back is undone once more as the stream ends"), BY_SOCKETS_RECEIVING_RULES),
     (m("hand-lv-asked-late", LIVENESS, "                found._asked = False  # first: who finds no room from here on says so again\n                if found._ask(not found._stream.writable):\n                    found.stalled()", "                if found._ask(not found._stream.writable):\n                    found._asked = False\n                    found.stalled()",
        "who once found room again never has its peer asked any more"), BY_SOCKETS_RECEIVING_RULES),
-    (m("hand-mb-outcome-sent-before-put", BOX, "            if not self._put(OUTCOME, (outcome[1],)):\n                return\n            self._requests.outcome_sent(outcome[0])", "            self._requests.outcome_sent(outcome[0])\n            if not self._put(OUTCOME, (outcome[1],)):\n                return",
+    (m("hand-mb-outcome-sent-before-put", BOX, "                if not self._put(OUTCOME, (outcome[1],)):\n                    return\n                self._requests.outcome_sent(outcome[0])", "                self._requests.outcome_sent(outcome[0])\n                if not self._put(OUTCOME, (outcome[1],)):\n                    return",
        "an outcome that found no room is never told"), BY_MAILBOX_RULES),
     (m("hand-mb-poll-keeps-floor", BOX, "        self._progress()\n        self._floor = -1\n        if self._entries:\n            self._settle()\n        self._wiring.take_completions()", "        self._progress()\n        if self._entries:\n            self._settle()\n        self._wiring.take_completions()",
        "who polls has not processed the last batch"), BY_MAILBOX_RULES),

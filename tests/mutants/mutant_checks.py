@@ -539,7 +539,7 @@ CHECKS: tuple[tuple[Mutant, str], ...] = (
        "a message does not begin the idle while anew"), BOXES),
     (m("mailbox-check-idle-credit", "mailbox/box.py", "            if self._idle >= IDLE_POLLS:\n                self._on_idle()\n            return False", "            return False",
        "a batch gives no credit when nothing comes"), BOXES),
-    (m("mailbox-check-credit-room", "mailbox/box.py", "        if not self._wiring.has_room:\n            self._wiring.take_completions()\n", "",
+    (m("mailbox-check-credit-room", "mailbox/box.py", "            if not self._wiring.has_room:\n                self._wiring.take_completions()\n", "",
        "credit waits though completions have made room"), BOXES),
     (m("mailbox-check-late", "mailbox/box.py", "time.monotonic_ns() > deadline_ns:", "time.monotonic_ns() > deadline_ns + 10**9:",
        "who waits gives up a second late"), BOXES),

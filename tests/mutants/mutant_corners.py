@@ -424,8 +424,6 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
        "after a signal handler has raised in a wait nobody attends to a device"), "sockets/test_sockets_lives.py"),
     (m("attendant-interrupted-leave-waits", "sockets/completion_thread.py", "                    self._leave(counted)\n                    raise\n", "                    raise\n",
        "the same where it raises as the wait ends"), "sockets/test_sockets_lives.py"),
-    (m("attendant-lock-taken-step-by-step", "sockets/completion_thread.py", "            with self._changed_lock:\n                self._changed.notify()", "            with self._changed:\n                self._changed.notify()",
-       "a signal handler that raises leaves a lock taken that every wait takes"), "sockets/test_sockets_lives.py"),
     (m("attendant-interrupted-start-counts", "sockets/completion_thread.py", "                    self._left.add(thread)\n", "",
        "after a signal handler has raised two threads attend to a device"), "sockets/test_sockets_lives.py"),
     (m("hub-thread-each-time", HUB, "made = self._thread = threading.Thread(", "made = threading.Thread(",

@@ -30,6 +30,8 @@ from machine_speed import limit_s
 from softhca import sockets
 from softhca.channels import Channel
 from softhca.machine import deferred_signals
+from softhca.machine.condition import Condition
+from softhca.mailbox import Mailbox, Terms, reached
 from softhca.runtime import devices
 from softhca.testing.verbs import VerbsEnd, attributes, make_end
 from softhca.verbs import enums as e
@@ -308,6 +310,97 @@ class Channels:
         self.pair[1][0].close()
 
 
+class Mailboxes:
+    """Two mailboxes, one of each mode's readers here.  A message whose receive is interrupted is taken."""
+
+    def __init__(self) -> None:
+        self.context = Context()
+        self.pairs: list[list[Mailbox]] = []
+        self.make()
+
+    def make(self) -> None:
+        for mode in ("write", "read"):
+            pair = [Mailbox(self.context, Terms(slots=8, slot_bytes=128, mode=mode)) for _ in range(2)]
+            pair[0].join(pair[1].offer)
+            pair[1].join(pair[0].offer)
+            self.pairs.append(pair)
+
+    def exchanges(self) -> None:
+        for one, other in self.pairs:
+            one.send(b"hello")
+            other.receive(timeout_s=LIMIT_S)
+
+    def many(self) -> None:
+        for one, other in self.pairs:
+            one.send_many([b"hello"] * 6)
+            other.receive_many()
+
+    def requests(self) -> None:
+        for one, other in self.pairs:
+            other.actions["bill"] = lambda number: b"bill"
+            number = one.request("bill", b"", reached(0), timeout_s=LIMIT_S)
+            other.try_receive()
+            one.outcome(number)
+
+    def check(self) -> None:
+        """Whatever was sent before, what is sent now arrives; in both directions."""
+        for pair in self.pairs:
+            for one, other in (pair, pair[::-1]):
+                number = os.urandom(8)
+                while not one.try_send(number):
+                    other.try_receive()
+                    one.try_receive()  # whoever waits for room for outcomes takes nothing
+                self._arrives(one, other, number)
+
+    def _arrives(self, one: Mailbox, other: Mailbox, number: bytes) -> None:
+        def arrived() -> bool:
+            one.try_receive()
+            return other.try_receive() == number
+
+        until(arrived)
+
+    def clear(self) -> None:
+        """Nothing is kept."""
+
+
+class Conditions:
+    """One that another thread notifies all the time; held twice, as by a handler that calls in its turn."""
+
+    def __init__(self) -> None:
+        self.context = Context()
+        self.lock = threading.RLock()
+        self.condition, self.count = Condition(self.lock), 0
+        threading.Thread(target=self._tell, daemon=True).start()
+
+    def _tell(self) -> None:
+        while True:
+            with self.lock:
+                self.count += 1
+                self.condition.notify_all()
+            time.sleep(0.0002)
+
+    def waits(self) -> None:
+        with self.lock:
+            before = self.count
+            with self.lock:
+                self.condition.wait_for(lambda: self.count > before, LIMIT_S)
+
+    def times(self) -> None:
+        with self.lock:
+            self.condition.wait_for(lambda: False, 0.001)
+
+    def check(self) -> None:
+        """The other thread goes on, so the lock is free."""
+        before = self.count
+        until(lambda: self.count > before + 1)
+
+    def clear(self) -> None:
+        assert not self.condition._waiters
+        with self.lock, self.lock:
+            assert self.lock._release_save()[0] == 2
+            self.lock._acquire_restore((2, threading.get_ident()))
+
+
 def until(ready: Callable[[], object]) -> None:
     """Poll until ``ready()``."""
     end_s = time.monotonic() + LIMIT_S
@@ -325,12 +418,15 @@ def resources() -> dict[str, int]:
     return devices.find("steps").resources()
 
 
+KINDS = (Verbs, Streams, Datagrams, Channels, Mailboxes, Conditions)
+
+
 def main() -> None:
     """The command."""
     logging.disable(logging.CRITICAL)
     library, named = sys.argv[1:3]
     stride, step = (int(each) for each in (*sys.argv[3:5], "1", "1")[:2])
-    kinds: dict[str, Any] = {each.__name__.lower(): each for each in (Verbs, Streams, Datagrams, Channels)}
+    kinds: dict[str, Any] = {each.__name__.lower(): each for each in KINDS}
     kind, operation = named.split("_")
     kinds["identifiers"] = partial(Identifiers, os.environ["SOFTHCA_DEVICES"].partition("udp:")[2])
     things = kinds[kind]()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from softhca.machine.condition import Condition
 from softhca.machine.primitives import address_of
 from softhca.runtime import messages, process
 from softhca.runtime.leader_lock import LeaderLock
@@ -35,7 +36,7 @@ class Channel(ProcessChannel):
         self._back_off = SimpleNamespace(worked=lambda now: self.noted.append("worked"), missed=lambda now: 0)
         self._alive, self._kicked, self._leaving, self._polls, self._changes = True, False, False, 0, 0
         self._leader_lock, self._changes_lock = LeaderLock(), threading.RLock()
-        self._changed = threading.Condition(self._changes_lock)
+        self._changed = Condition(self._changes_lock)
 
     def check_alive(self):
         return self._alive
@@ -145,19 +146,6 @@ def test_who_is_interrupted_when_it_leads_no_more_tells_those_who_wait(channel, 
     with pytest.raises(KeyboardInterrupt):
         channel.wait(lambda: False, 0.0)
     assert told == [False]
-
-
-def test_no_lock_of_a_wait_is_taken_by_steps_of_python(channel, monkeypatch):
-    """A signal handler may raise between them, and the lock stays taken."""
-
-    def interrupted(condition):
-        condition.acquire()
-        raise RuntimeError("a handler's")
-
-    monkeypatch.setattr(threading.Condition, "__enter__", interrupted)
-    channel.wait(lambda: False, 0.0)
-    channel._wait_following(channel._changes, 0.0)
-    channel._notify_waiters()
 
 
 def test_a_handler_of_the_thread_that_leads_does_not_lead(channel):

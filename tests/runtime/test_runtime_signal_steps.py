@@ -38,6 +38,8 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("streams_connects", 67), ("streams_exchanges", 1), ("streams_waits", 5), ("streams_closes", 29),
     ("verbs_contexts", 23), ("datagrams_opens", 97), ("identifiers_opens", 61), ("identifiers_connects", 397),
     ("datagrams_exchanges", 1), ("channels_exchanges", 1), ("channels_buffers", 5), ("channels_closes", 61),
+    ("mailboxes_exchanges", 5), ("mailboxes_many", 7), ("mailboxes_requests", 7),
+    ("conditions_waits", 1), ("conditions_times", 1),
 ])  # fmt: skip
 def test_a_handler_that_raises_costs_the_call_alone(
     signal_steps: Path, loopback_address: object, operation: str, stride: int
@@ -48,6 +50,7 @@ def test_a_handler_that_raises_costs_the_call_alone(
 @pytest.mark.parametrize(("operation", "stride"), [
     ("verbs_domains", 7), ("verbs_connections", 397), ("verbs_contexts", 131), ("verbs_waits", 11),
     ("streams_closes", 197), ("datagrams_exchanges", 1), ("channels_exchanges", 2),
+    ("mailboxes_exchanges", 23),
 ])  # fmt: skip
 def test_so_it_is_with_an_adapter_process(
     signal_steps: Path, loopback_address: object, operation: str, stride: int

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from softhca.machine.condition import Condition
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import in_progress
 from softhca.sockets.connecting import mapped
@@ -97,7 +98,7 @@ class World:
         one._settings = Settings(connect_s=3.0, **settings)
         one._towards, one._host, one._port, one._address = ("192.0.2.1", 5), "192.0.2.1", 5, GIDS[0]
         one._changed_lock = threading.RLock()
-        one._changed = threading.Condition(one._changed_lock)
+        one._changed = Condition(one._changed_lock)
         one._over = one._is_a_parent_s = one._followed = one._woken = False
         one._made = contextlib.ExitStack()
         one._question = one._asking = one._stream = None

@@ -14,6 +14,7 @@ import pytest
 
 from machine_speed import limit_s
 from softhca.driver.rdmacm import events
+from softhca.machine.condition import Condition
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.sockets import cm_listening, listening, requests
 from softhca.sockets.connecting import mapped
@@ -181,10 +182,10 @@ def test_a_process_that_forks_serves_nobody_any_more(server: Any) -> None:
 def test_who_waits_for_connections_is_woken_by_the_close() -> None:
     waits = threading.Event()
 
-    class Told(threading.Condition):
-        def wait(self, timeout: float | None = None) -> bool:
+    class Told(Condition):
+        def wait(self, timeout_s: float | None = None) -> bool:
             waits.set()
-            return super().wait(timeout)
+            return super().wait(timeout_s)
 
     made = cm_listening.CmServed.__new__(cm_listening.CmServed)
     made.closed, made._news_lock = False, threading.RLock()

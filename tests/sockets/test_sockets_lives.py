@@ -153,26 +153,11 @@ def test_a_call_that_is_interrupted_is_no_call_that_waits(monkeypatch: pytest.Mo
             call(*arguments)
         raise KeyboardInterrupt
 
-    def taken(_: object) -> None:
-        raise RuntimeError("a handler may raise behind the taking")
-
     monkeypatch.setattr(of, step, interrupted)
-    monkeypatch.setattr(threading.Condition, "__enter__", taken)
     ends = iter([False])
     with pytest.raises(KeyboardInterrupt):
         made.wait(lambda: next(ends, True), None)
     assert (made._waiting, made._calls) == (0, 1)
-
-
-def test_no_lock_of_an_attendant_is_taken_by_steps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    def taken(_: object) -> None:
-        raise RuntimeError("a handler may raise behind the taking")
-
-    made = completion_thread.CompletionThread(NoDevice())  # type: ignore[arg-type]
-    made._parked = True
-    monkeypatch.setattr(threading.Condition, "__enter__", taken)
-    made._leave([False])
-    made._stand_by(0.0)
 
 
 def test_calls_that_come_again_and_again_wake_the_completion_thread_once_in_8_ms(

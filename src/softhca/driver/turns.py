@@ -5,6 +5,7 @@ import threading
 import cython
 
 from softhca.driver.locked import Locked
+from softhca.machine.condition import Condition
 
 
 def _me():
@@ -20,7 +21,7 @@ class Turn(Locked):
     def __init__(self):
         self._make_lock()
         self._news_lock = threading.RLock()
-        self._news = threading.Condition(self._news_lock)
+        self._news = Condition(self._news_lock)
         self._thread = 0
         self._waiting = 0
         self.closed = False

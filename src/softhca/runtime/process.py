@@ -25,6 +25,7 @@ from softhca.driver.channels import HostChannel, Ready
 from softhca.driver.errors import DriverError
 from softhca.driver.poll_back_off import SLEEP, YIELD, PollBackOff
 from softhca.machine import deferred_signals
+from softhca.machine.condition import Condition
 from softhca.machine.primitives import address_of, atomic_cas64
 from softhca.machine.processor import yield_processor
 from softhca.machine.signals import raised_by_handler
@@ -79,7 +80,7 @@ class ProcessChannel(HostChannel):
         self._asking = threading.Lock()
         # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._changes_lock = threading.RLock()
-        self._changed = threading.Condition(self._changes_lock)
+        self._changed = Condition(self._changes_lock)
         self._changes = 0
         self._closing = threading.RLock()
         self._leaving = False
@@ -361,7 +362,7 @@ class ProcessChannel(HostChannel):
         control, self._control = self._control, None
         wake_socket, self._wake_socket = self._wake_socket, None
         self._changes_lock, self._leader_lock = threading.RLock(), LeaderLock()  # the parent had them
-        self._changed = threading.Condition(self._changes_lock)
+        self._changed = Condition(self._changes_lock)
         for party in (control, wake_socket):
             if party is not None:
                 party.close()

@@ -33,6 +33,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from softhca.driver.poll_back_off import SLEEP, PollBackOff
+from softhca.machine.condition import Condition
 from softhca.machine.processor import wait_readable, yield_processor
 from softhca.runtime.clock import NS_PER_MS, NS_PER_S
 from softhca.runtime.leader_lock import LeaderLock
@@ -74,7 +75,7 @@ class Progress:
         self._leader_lock = LeaderLock()
         # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._changes_lock = threading.RLock()
-        self._changed = threading.Condition(self._changes_lock)
+        self._changed = Condition(self._changes_lock)
         self._leading = False
         self._stopping = False
         self._changes = 0

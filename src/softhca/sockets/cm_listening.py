@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any
 
 from softhca.driver.rdmacm.addresses import of_gid
+from softhca.machine.condition import Condition
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.machine.signals import raised_by_handler
 from softhca.sockets import requests
@@ -44,7 +45,7 @@ class CmServed:
         self._backlog = max(1, min(backlog, MOST_BACKLOG))
         self._users = 1
         self._news_lock = threading.RLock()
-        self._news = threading.Condition(self._news_lock)
+        self._news = Condition(self._news_lock)
         self._ready: deque[tuple[Key, Stream, bytes]] = deque()
         self._advertisements: list[PortAdvertisement] = []
         self.tcp = KernelSocket(
@@ -159,7 +160,7 @@ class CmServed:
         """In a forked child: it is the parent's."""
         self.closed = True
         self._news_lock = threading.RLock()
-        self._news = threading.Condition(self._news_lock)
+        self._news = Condition(self._news_lock)
         self._readiness.abandon()
         self.tcp.close()
 

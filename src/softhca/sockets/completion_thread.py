@@ -24,6 +24,7 @@ from typing import Protocol
 
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
+from softhca.machine.condition import Condition
 from softhca.machine.weak_members import WeakMembers
 from softhca.sockets.device_calls import DeviceCalls
 
@@ -46,7 +47,7 @@ class CompletionThread:
         self.polling = DeviceCalls(driver)
         # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._changed_lock = threading.RLock()
-        self._changed = threading.Condition(self._changed_lock)
+        self._changed = Condition(self._changed_lock)
         self._counting = threading.Lock()
         self._calls = self._waiting = 0
         self._parked = self._inside = self._handed = False

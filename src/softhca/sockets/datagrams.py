@@ -22,6 +22,7 @@ from typing import Any
 
 from softhca.driver.errors import DriverError
 from softhca.driver.rdmacm.local_devices import LocalPort
+from softhca.machine.condition import Condition
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.machine.signals import suppressed
 from softhca.sockets import connecting, requests, resolving
@@ -100,7 +101,7 @@ class DatagramEnd(DatagramPath):
     def _make_locks(self) -> None:
         # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._woken_lock = threading.RLock()
-        self._woken = threading.Condition(self._woken_lock)
+        self._woken = Condition(self._woken_lock)
 
     def _serve_port(self) -> None:
         with requests.LOCK:

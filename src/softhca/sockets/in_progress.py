@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from softhca.machine.condition import Condition
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.machine.signals import suppressed
 from softhca.machine.weak_members import WeakMembers
@@ -55,7 +56,7 @@ class InProgress:
         self._address = mapped(self._host)
         self._owner: weakref.ref[socket] = weakref.ref(one)
         self._changed_lock = threading.RLock()
-        self._changed = threading.Condition(self._changed_lock)
+        self._changed = Condition(self._changed_lock)
         self._over = self._is_a_parent_s = False
         self._followed = self._woken = False
         self._made = contextlib.ExitStack()
@@ -368,7 +369,7 @@ class InProgress:
     def poll(self) -> None:
         """The descriptor is right as it is."""
 
-    def leave(self, abruptly: bool) -> None:
+    def leave(self, abruptly: bool | None) -> None:
         """Nobody wants it any more; ``abruptly`` makes no difference."""
         with self._changed_lock:
             if self._over:
@@ -386,7 +387,7 @@ class InProgress:
         nothing is kept here.
         """
         self._changed_lock = threading.RLock()
-        self._changed = threading.Condition(self._changed_lock)
+        self._changed = Condition(self._changed_lock)
         one = self._owner()
         if self._over:
             self._woken = True

@@ -20,6 +20,8 @@ from typing import Self
 from softhca.driver.adapters import AdapterEvent, HostAdapters
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError
+from softhca.machine import deferred_signals
+from softhca.machine.condition import Condition
 from softhca.queues.control_fields import EVENT_PORT_ERR, QP_ERROR_EVENTS
 from softhca.storage import scsi
 from softhca.storage.discovery import UnitAddress, find_controllers
@@ -87,8 +89,8 @@ class BlockDevice:
         self._devices: dict[str, DeviceDriver] = {}
         self._channel: InitiatorChannel | None = None
         self._waiting: deque[Operation] = deque()
-        self._changed_lock = threading.Lock()
-        self._changed = threading.Condition(self._changed_lock)
+        self._changed_lock = threading.RLock()
+        self._changed = Condition(self._changed_lock)
         self._driving = False
         self._end: StorageError | None = None
         adapters.subscribe(self._on_adapter_event)
@@ -219,14 +221,16 @@ class BlockDevice:
         channel = self._channel
         if channel is None:
             return
-        self._changed.release()
-        try:
-            came = channel.wait(self.config.command_timeout_s)
-            why = "the target is silent"
-        except DriverError as error:
-            came, why = False, str(error)
-        finally:
-            self._changed.acquire()
+        with deferred_signals.section():  # but for the wait: the lock is held again, whatever comes out
+            self._changed_lock.release()
+            try:
+                with deferred_signals.waiting():
+                    came = channel.wait(self.config.command_timeout_s)
+                why = "the target is silent"
+            except DriverError as error:
+                came, why = False, str(error)
+            finally:
+                self._changed_lock.acquire()
         if not came and self._channel is channel and self._end is None:
             channel.fail(why)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.errors import DriverError, refusal
 from softhca.driver.forks import heed_forks
+from softhca.machine.condition import Condition
 
 if TYPE_CHECKING:
     from softhca.driver.device import DeviceDriver
@@ -99,7 +100,7 @@ class EventChannel:
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
         self._telling = threading.RLock()
-        self._news = threading.Condition(self._lock)
+        self._news = Condition(self._lock)
 
     def inherited(self) -> None:
         """This is a forked child: what has happened, and what stands in the descriptor, is the parent's."""
