@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from softhca.machine import deferred_signals
 from softhca.machine.kernel_sockets import KernelSocket
 from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.sockets import cm_listening, connecting, defaults, forking, listening, requests
@@ -30,14 +31,7 @@ from softhca.sockets.in_progress import InProgress, await_own
 from softhca.sockets.listening import Served
 from softhca.sockets.memory_processing import PageBuffer, PoolError
 from softhca.sockets.stream import Stream
-from softhca.sockets.stream_parts import (
-    GONE,
-    check_ancillary,
-    checked,
-    failure,
-    lingers_not,
-    reads_descriptors,
-)
+from softhca.sockets.stream_parts import GONE, check_ancillary, checked, failure, reads_descriptors
 from softhca.sockets.upgrade import Upgrade, kind_of, upgrade_of
 
 _FAMILIES = (kernel.AF_INET, kernel.AF_INET6)
@@ -630,10 +624,11 @@ class socket(DatagramSocket):
 
     def _leave(self, abruptly: bool | None) -> None:
         """Have nothing beside the kernel's descriptor any more."""
-        self._let_go()
-        upgrade, self._upgrade = self._upgrade, GONE
-        if upgrade is not None and upgrade is not GONE:
-            upgrade.leave(lingers_not(upgrade.tcp) if abruptly is None else abruptly)
+        with deferred_signals.section():  # else nobody would know of what was left
+            self._let_go()
+            upgrade, self._upgrade = self._upgrade, GONE
+            if upgrade is not None and upgrade is not GONE:
+                upgrade.leave(abruptly)
 
     def _real_close(self, _ss: Any = _socket.socket) -> None:
         if self._is_ending():  # as in the base class

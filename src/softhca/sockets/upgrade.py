@@ -16,6 +16,7 @@ from softhca.sockets.hub import HUB, SIDEBAND_EVENTS
 from softhca.sockets.liveness import Liveness
 from softhca.sockets.readiness import Readiness
 from softhca.sockets.stream import Stream
+from softhca.sockets.stream_parts import lingers_not
 
 ABRUPT_S = 0.2
 """How long an abrupt close waits until the peer has been told; what was sent before is not waited for."""
@@ -111,10 +112,10 @@ class Upgrade:
             self._users += 1
         return self
 
-    def leave(self, abruptly: bool) -> None:
-        """One user less."""
+    def leave(self, abruptly: bool | None) -> None:
+        """One user less; None: ``abruptly`` where the program wants that (SO_LINGER)."""
         with deferred_signals.section():  # what was begun is ended, whatever interrupts the wait
-            self._leave(abruptly)
+            self._leave(lingers_not(self.tcp) if abruptly is None else abruptly)
 
     def _leave(self, abruptly: bool) -> None:
         with self._lock:
