@@ -1,6 +1,7 @@
 """Requests: performed once, whatever happens to the loop that performs them."""
 
 import io
+import signal
 
 import pytest
 
@@ -182,6 +183,23 @@ def test_an_action_in_which_the_loop_ended_is_not_repeated():
     desk.requests.processed(2, b"", 0)
     assert desk.outcomes()[0].status == "interrupted"
     assert desk.performed == [b"x"]
+
+
+def test_what_a_signal_handler_raises_in_an_action_ends_the_loop_too():
+    """It may be of any class: TimeoutError is an Exception."""
+    desk = Desk()
+
+    def late(number, frame):
+        raise TimeoutError("late")
+
+    before = signal.signal(signal.SIGUSR1, late)
+    desk.actions["note"] = lambda _: signal.raise_signal(signal.SIGUSR1)
+    try:
+        with pytest.raises(TimeoutError, match="late"):
+            desk.accept(1, always())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert desk.outcomes()[0].status == "interrupted"
 
 
 def every_prefix(file):

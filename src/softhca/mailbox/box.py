@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from softhca.machine import deferred_signals
 from softhca.mailbox.blocks import DATA, EMPTY, OUTCOME, REQUEST, TAKEN
 from softhca.mailbox.conditions import Condition
 from softhca.mailbox.errors import MailboxError, MailboxTimeout
@@ -143,8 +144,9 @@ class Mailbox:
         outbox = self._joined()
         if outbox.free() < len(messages) - start:
             outbox.take_credit()
-        count = int(outbox.put_all(DATA, messages, start))
-        self._carry(outbox)
+        with deferred_signals.section():  # what stands in the ring is carried
+            count = int(outbox.put_all(DATA, messages, start))
+            self._carry(outbox)
         self._statistics.sent += count
         self._statistics.full += count < len(messages) - start
         return count
@@ -161,10 +163,14 @@ class Mailbox:
 
     def _put(self, kind: int, parts: tuple[Any, ...]) -> int:
         outbox = self._joined()
-        sequence = outbox.put(kind, parts)
-        if not sequence and outbox.take_credit():
+        deferred_signals.begin()  # what stands in the ring is carried, whatever signal comes
+        try:
             sequence = outbox.put(kind, parts)
-        self._carry(outbox)
+            if not sequence and outbox.take_credit():
+                sequence = outbox.put(kind, parts)
+            self._carry(outbox)
+        finally:
+            deferred_signals.end()
         if sequence:
             self._statistics.sent += 1
         else:
@@ -335,9 +341,10 @@ class Mailbox:
     def _send_outcomes(self) -> None:
         """Send outcomes, as far as there is room."""
         while self._outbox is not None and (outcome := self._requests.next_outcome()) is not None:
-            if not self._put(OUTCOME, (outcome[1],)):
-                return
-            self._requests.outcome_sent(outcome[0])
+            with deferred_signals.section():
+                if not self._put(OUTCOME, (outcome[1],)):
+                    return
+                self._requests.outcome_sent(outcome[0])
 
     def _on_idle(self) -> None:
         """Nothing was there for a while: write owed credit and take completions."""
@@ -347,11 +354,12 @@ class Mailbox:
         self._wiring.take_completions()
 
     def _give_credit(self) -> None:
-        if not self._wiring.has_room:
-            self._wiring.take_completions()
-        if self._wiring.has_room:
-            self._wiring.write_credit(self._credits.address, int(self._inbox.seal_credit()))
-            self._statistics.credits_sent += 1
+        with deferred_signals.section():
+            if not self._wiring.has_room:
+                self._wiring.take_completions()
+            if self._wiring.has_room:
+                self._wiring.write_credit(self._credits.address, int(self._inbox.seal_credit()))
+                self._statistics.credits_sent += 1
 
     # requests
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from softhca.machine import deferred_signals
 from softhca.mailbox.blocks import DATA, EMPTY, TAKEN, Opener, Sealer
 from softhca.mailbox.rings import Inbox
 
@@ -73,9 +74,10 @@ class RemoteReader:
         return verdict
 
     def _fetch(self) -> None:
-        self._wanted = False
-        self.reads += 1
-        self._fetcher.read((self.next_sequence - 1) % self._slots * self._slot_bytes)
+        with deferred_signals.section():  # what is not wanted any more is under way
+            self._wanted = False
+            self.reads += 1
+            self._fetcher.read((self.next_sequence - 1) % self._slots * self._slot_bytes)
 
     def owed(self) -> int:
         """As `Inbox.owed`."""

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from softhca.machine import deferred_signals
+from softhca.machine.signals import raised_by_handler
 from softhca.mailbox import conditions
 from softhca.mailbox.conditions import Condition, ConditionError
 from softhca.mailbox.journal import Entry, Journal
@@ -117,10 +119,12 @@ class Requests:
 
     def accept(self, number: int, message: bytes, reached: int, now_ns: int) -> None:
         """Take request ``number``; one that was accepted before changes nothing."""
-        if not self._journal.accept(number, message, now_ns):
-            return
-        entry = self._journal.entries[number]
-        if self._admit(entry):
+        with deferred_signals.section():  # what is accepted waits, or has an outcome
+            if not self._journal.accept(number, message, now_ns):
+                return
+            entry = self._journal.entries[number]
+            admitted = self._admit(entry)
+        if admitted:
             self._judge(entry, reached, None, now_ns)
 
     def _admit(self, entry: Entry) -> bool:
@@ -159,17 +163,20 @@ class Requests:
             self._perform(entry, request)
 
     def _perform(self, entry: Entry, request: Request) -> None:
-        del self._decoded[entry.number]
-        self._journal.begin(entry.number)
-        try:
-            result = bytes(self._actions[request.action](request.argument) or b"")
-        except Exception as error:
-            self._end(entry, FAILED, f"{type(error).__name__}: {error}".encode(errors="backslashreplace"))
-        except BaseException:
-            self._end(entry, INTERRUPTED, b"the loop was ended while the action ran")
-            raise
-        else:
-            self._end(entry, DONE, result)
+        with deferred_signals.section():  # but for the action: what has begun has an outcome
+            del self._decoded[entry.number]
+            self._journal.begin(entry.number)
+            try:
+                with deferred_signals.waiting():
+                    result = bytes(self._actions[request.action](request.argument) or b"")
+            except BaseException as error:
+                if not isinstance(error, Exception) or raised_by_handler(error):
+                    self._end(entry, INTERRUPTED, b"the loop was ended while the action ran")
+                    raise
+                reason = f"{type(error).__name__}: {error}"
+                self._end(entry, FAILED, reason.encode(errors="backslashreplace"))
+            else:
+                self._end(entry, DONE, result)
 
     def _end(self, entry: Entry, status: int, result: bytes) -> None:
         outcome = encode_outcome(entry.number, status, result)[: self._largest_bytes]

@@ -7,6 +7,7 @@ import secrets
 from collections import deque
 from collections.abc import Sequence
 
+from softhca.machine import deferred_signals
 from softhca.mailbox.errors import MailboxError, OfferError
 from softhca.mailbox.hashes import NONCE_BYTES
 from softhca.mailbox.offer import Offer
@@ -194,6 +195,13 @@ class Wiring:
 
     def take_completions(self) -> None:
         """Take completions, and post what waits for room.  MailboxError when the connection is lost."""
+        deferred_signals.begin()  # what is taken is counted, whatever signal comes
+        try:
+            self._take_completions()
+        finally:
+            deferred_signals.end()
+
+    def _take_completions(self) -> None:
         count, completions = self.cq.poll(DEPTH)
         for completion in completions[:count]:
             if completion.status != e.IBV_WC_SUCCESS:
