@@ -41,8 +41,8 @@ from softhca.simulation.world import World
 WITH_IMMEDIATE_WRITE = 129
 
 
-def rules(name, seeds=range(1, 4)):
-    return {found.rule for seed in seeds for found in run_world(name, seed).violations}
+def rules(name, seeds=range(1, 4), faults=""):
+    return {found.rule for seed in seeds for found in run_world(name, seed, faults).violations}
 
 
 def seen(monkeypatch, change):
@@ -222,6 +222,23 @@ def test_each_status_is_legal_only_where_it_has_a_cause():
     assert conditions(receives=3).legal(False) == {RETRY_EXCEEDED, RNR_EXCEEDED}
     assert conditions(cq_entries=3).legal(False) == {RETRY_EXCEEDED, REMOTE_OPERATION}
     assert REMOTE_ACCESS in conditions("rc-revoke").legal(False)
+
+
+@pytest.mark.parametrize(("faults", "late"), [
+    ({}, False), ({"delay_ns": 1_048_576}, False), ({"delay_ns": 1_048_577}, True),
+    ({"delay_ns": 10**6, "jitter_ns": 48_577}, True), ({"delay_ns": 10**6, "jitter_ns": 48_576}, False),
+    ({"reorder_ns": 2_000_000}, False), ({"reorder_ns": 2_000_000, "reordering": 0.1}, True),
+    ({"bandwidth_bytes_per_s": 10**9}, True),
+])  # fmt: skip
+def test_where_packets_may_be_later_than_a_timer_requests_may_time_out(faults, late):
+    """The timer has 4.096 us * 2^8."""
+    assert conditions(**faults).late == late
+    assert (RETRY_EXCEEDED in conditions(**faults).legal(False)) == late
+    assert conditions(**faults).lossless
+
+
+def test_a_queue_in_which_packets_are_later_than_a_timer_excuses_who_gives_up():
+    assert rules("rc-crowd", [970001], "loss=5%,bandwidth=12MB/s") == set()
 
 
 @pytest.mark.parametrize("broken", [

@@ -11,7 +11,8 @@ from softhca.simulation.scenarios import Scenario
 
 RETRIES = 7
 TIMEOUT = 8
-GIVE_UP_NS = 4 * (RETRIES + 1) * 4_096 << TIMEOUT
+TIMER_NS = 4_096 << TIMEOUT
+GIVE_UP_NS = 4 * (RETRIES + 1) * TIMER_NS
 """After so long without an answer a requester gives up: a timer may take four times its value."""
 RNR_FOREVER = 7
 RNR_FEW = 3
@@ -53,6 +54,13 @@ class Conditions:
         )  # fmt: skip
 
     @property
+    def late(self) -> bool:
+        """The network may hold a packet up for longer than a requester's timer."""
+        faults = self.faults
+        held_ns = faults.delay_ns + faults.jitter_ns + faults.reorder_ns * bool(faults.reordering)
+        return bool(faults.bandwidth_bytes_per_s) or held_ns > TIMER_NS
+
+    @property
     def once(self) -> bool:
         """The network repeats no packet."""
         return not self.faults.duplication
@@ -85,7 +93,7 @@ class Conditions:
         """Statuses with which any of its requests may fail."""
         scenario, faults = self.scenario, self.faults
         found = set(scenario.legal)
-        vanishing = not self.lossless or faults.stall_ns
+        vanishing = not self.lossless or faults.stall_ns or self.late
         if vanishing or suffers or scenario.quit or faults.cq_entries or faults.receives:
             found.add(RETRY_EXCEEDED)
         if faults.cq_entries:

@@ -167,12 +167,14 @@ class ProgramPlanner:
         return program
 
     def _had_cause(self, program: Endpoint) -> bool:
-        """Whether so many packets of a connection vanished lately that its requester may give up.  Each of
-        its retries may have to wait for those who share its window."""
-        sharers, losses = self._world.wire.sharers(program.address), self._world.losses
+        """Whether so many packets of a connection vanished, or were too late, lately that its requester may
+        give up.  Each of its retries may have to wait for those who share its window."""
+        sharers, world = self._world.wire.sharers(program.address), self._world
         since_ns = self._world.now - GIVE_UP_NS * sharers
         ends = (program.address, program.peer.address)
-        lost = [time_ns for end in ends for time_ns in losses.get(end, ()) if time_ns >= since_ns]
+        kinds = world.losses, world.late
+        times = [time_ns for end in ends for kind in kinds for time_ns in kind.get(end, ())]
+        lost = [time_ns for time_ns in times if time_ns >= since_ns]
         return len(lost) > RETRIES
 
     def _join(self, left: Program, right: Program) -> None:

@@ -30,6 +30,7 @@ cdef class World(Timeline):
     cdef list _places
     cdef set _cut
     cdef public dict losses
+    cdef public dict late
     cdef public object wire
     cdef object _tap
     cdef object _script

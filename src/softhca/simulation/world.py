@@ -15,6 +15,7 @@ from typing import Any
 from softhca.links.decisions import Script
 from softhca.links.faults import Faults
 from softhca.links.impairment import PASSED, Delivery, Impairment
+from softhca.simulation.conditions import TIMER_NS
 from softhca.simulation.echo import Echo
 from softhca.simulation.ethernet_paths import EthernetPaths
 from softhca.simulation.fabric_paths import FabricPaths
@@ -73,7 +74,7 @@ class World(Timeline):
     """Time ``now`` (ns), ``nodes`` by number, the ``report`` of the oracles and the ``trace``.
 
     ``losses``: when which queue pair's packets vanished or were damaged, by (adapter, queue pair) they were
-    for.
+    for; ``late``: when those were sent that arrive later than a requester's timer.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class World(Timeline):
         self._places: list[int] = []
         self._cut: set[int] = set()
         self.losses: dict[tuple[int, int], list[int]] = {}
+        self.late: dict[tuple[int, int], list[int]] = {}
         self.wire = WireOracle(self.report, self.losses)
         self._tap = tap
         self._script = script
@@ -223,6 +225,8 @@ class World(Timeline):
             if not copies:
                 trace.packet(now, "lost", source.number, transport, CUT if cut else link.lost_because)
                 self._lost(node, data)
+            elif copies[0].time_ns - now > TIMER_NS:
+                self.late.setdefault(self._receiver(node, data), []).append(now)
             wrong = self._tamperer.instead(route, data) if self._tamperer is not None else None
             if wrong is not None:
                 copies = [Delivery(copy.time_ns, wrong, TAMPERED) for copy in copies]
@@ -273,8 +277,11 @@ class World(Timeline):
         self.at(time_ns, self.arrive, flight)
 
     def _lost(self, node: Node, data: bytes) -> None:
-        key = node.number, int.from_bytes(self.frames.transport(data)[5:8], "big")
-        self.losses.setdefault(key, []).append(self.now)
+        self.losses.setdefault(self._receiver(node, data), []).append(self.now)
+
+    def _receiver(self, node: Node, data: bytes) -> tuple[int, int]:
+        """The adapter and queue pair that a packet is for."""
+        return node.number, int.from_bytes(self.frames.transport(data)[5:8], "big")
 
     def drop(self, flight: Flight, reason: str) -> None:
         """Packets that were under way do not arrive."""
