@@ -89,7 +89,7 @@ def test_a_sender_that_gives_up_says_that_it_has_tried_too_often():
     assert len(sender.expire(10)) == 1
     (last,) = sender.expire(20)
     found = said(last)
-    assert (found.rmpp_type, found.rmpp_status, found.rmpp_flags) == (ABORT, 122, ACTIVE)
+    assert (found.rmpp_type, found.rmpp_status, found.rmpp_flags) == (ABORT, 126, ACTIVE)
     assert found.segment_number == 0
     assert sender.done
 
@@ -100,7 +100,7 @@ def test_an_answer_longer_than_its_receiver_takes_is_aborted():
     answer = receiver.receive(first)
     assert len(answer) == MAD_BYTES
     found = said(answer)
-    assert (found.rmpp_type, found.rmpp_status, found.rmpp_flags) == (ABORT, 122, ACTIVE)
+    assert (found.rmpp_type, found.rmpp_status, found.rmpp_flags) == (ABORT, 127, ACTIVE)
     assert receiver.failed
     assert not receiver.done
 
@@ -117,7 +117,15 @@ def test_what_is_no_segment_is_refused_by_its_type():
     receiver = Receiver()
     front = AdministrationHeader(rmpp_version=1, rmpp_type=ACK, rmpp_flags=ACTIVE)
     found = said(receiver.receive((HEADER.encode() + front.encode()).ljust(MAD_BYTES, b"\0")))
-    assert (found.rmpp_type, found.rmpp_status, found.rmpp_flags) == (ABORT, 119, ACTIVE)
+    assert (found.rmpp_type, found.rmpp_status, found.rmpp_flags) == (ABORT, 121, ACTIVE)
+    assert receiver.failed
+
+
+def test_a_segment_of_another_version_is_refused_by_its_version():
+    receiver = Receiver()
+    front = AdministrationHeader(rmpp_version=2, rmpp_type=DATA, rmpp_flags=ACTIVE, segment_number=1)
+    found = said(receiver.receive((HEADER.encode() + front.encode()).ljust(MAD_BYTES, b"\0")))
+    assert (found.rmpp_type, found.rmpp_status, found.rmpp_version) == (ABORT, 125, 1)
     assert receiver.failed
 
 

@@ -58,7 +58,7 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "a transfer that has ended is looked after for ever"), ON_RMPP),
     (m("rmpp-acknowledges-with-a-status", RMPP, "segment_number=segment, payload_length=window,\n        )  # fmt: skip\n        asker = replace(header, method=header.method ^ RESPONSE, status=0)", "segment_number=segment, payload_length=window,\n        )  # fmt: skip\n        asker = replace(header, method=header.method ^ RESPONSE)",
        "an acknowledgement bears the status of the answer"), ON_RMPP),
-    (m("rmpp-any-version", RMPP, "said.rmpp_type != DATA or said.rmpp_version != VERSION or", "said.rmpp_type != DATA or",
+    (m("rmpp-any-version", RMPP, "        if said.rmpp_version != VERSION:\n", "        if False:\n",
        "segments of another version are taken"), ON_RMPP),
     (m("cm-rejected-failover-is-loaded", CM, "if reply.failover_accepted == m.FAILOVER_ACCEPTED:", "if reply.failover_accepted != m.FAILOVER_UNSUPPORTED:",
        "a peer is believed at a path that was rejected"), ON_MANAGEMENT),

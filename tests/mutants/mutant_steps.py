@@ -116,7 +116,7 @@ STEPS: tuple[tuple[Mutant, str], ...] = (
        "a packet goes on by the LID that it has come from"), MANAGEMENT),
     (m("step-abort-says-bad-type", "management/rmpp.py", 'rmpp_status=STATUS_TOO_MANY_RETRIES), b"")', 'rmpp_status=STATUS_BAD_TYPE), b"")',
        "a sender that gives up says that a type was wrong"), MANAGEMENT),
-    (m("step-abort-of-what-is-too-long", "management/rmpp.py", 'return self._say(header, said, ABORT, 0, 0, STATUS_TOO_MANY_RETRIES)', 'return self._say(header, said, ABORT, 0, 0, STATUS_BAD_TYPE)',
+    (m("step-abort-of-what-is-too-long", "management/rmpp.py", 'return self._say(header, said, ABORT, 0, 0, STATUS_UNSPECIFIED)', 'return self._say(header, said, ABORT, 0, 0, STATUS_BAD_TYPE)',
        "an answer that is too long is refused for its type"), MANAGEMENT),
     (m("step-too-long-and-not-failed", "management/rmpp.py", '                self.failed = True\n                self.done = False\n', '                self.done = False\n',
        "an answer that is too long has not failed"), MANAGEMENT),

@@ -24,8 +24,10 @@ HEADER_AT = 24
 DATA_AT = 56
 NEVER_NS = (1 << 64) - 1
 STATUS_NO_RESOURCES = 1
-STATUS_TOO_MANY_RETRIES = 122
-STATUS_BAD_TYPE = 119
+STATUS_BAD_TYPE = 121
+STATUS_BAD_VERSION = 125
+STATUS_TOO_MANY_RETRIES = 126
+STATUS_UNSPECIFIED = 127
 WINDOW = 16
 MOST_AHEAD = 64
 """So many segments beyond the last that was acknowledged a sender sends at most, whatever it is allowed."""
@@ -159,7 +161,10 @@ class Receiver:
         if said.rmpp_type in (STOP, ABORT):
             self.failed = True
             return None
-        if said.rmpp_type != DATA or said.rmpp_version != VERSION or not said.rmpp_flags & ACTIVE:
+        if said.rmpp_version != VERSION:
+            self.failed = True
+            return self._say(header, said, ABORT, 0, 0, STATUS_BAD_VERSION)
+        if said.rmpp_type != DATA or not said.rmpp_flags & ACTIVE:
             self.failed = True
             return self._say(header, said, ABORT, 0, 0, STATUS_BAD_TYPE)
         if said.segment_number == self._next:
@@ -173,7 +178,7 @@ class Receiver:
             if len(self.data) > self._most:
                 self.failed = True
                 self.done = False
-                return self._say(header, said, ABORT, 0, 0, STATUS_TOO_MANY_RETRIES)
+                return self._say(header, said, ABORT, 0, 0, STATUS_UNSPECIFIED)
         if self.done and self._next == 2:
             return None  # one segment: no ACK is due
         return self._say(header, said, ACK, self._next - 1, self._next - 1 + WINDOW, 0)
