@@ -18,6 +18,7 @@ from mutant_edits import Mutant
 from mutant_edits import mutant as m
 from mutant_fabric import FABRIC
 from mutant_fabric_agents import FABRIC_AGENTS
+from mutant_formats import FORMATS
 from mutant_frames import FRAMES
 from mutant_gates import GATES
 from mutant_hardware import HARDWARE
@@ -484,6 +485,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *STEPS,
     *PARTS_ALONE,
     *AROUND,
+    *FORMATS,
 )  # fmt: skip
 """Each with the tests that judge it."""
 
