@@ -2,7 +2,9 @@
 
 import array
 import errno
+import os
 import select
+import signal
 import socket
 import sys
 import threading
@@ -10,9 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from softhca.machine import deferred_signals
 from softhca.machine.condition import Condition
 from softhca.machine.primitives import address_of
-from softhca.runtime import messages, process
+from softhca.queues.handshake import DESCRIPTOR, encode_answer
+from softhca.runtime import adapter_process, messages, process
 from softhca.runtime.leader_lock import LeaderLock
 from softhca.runtime.process import ProcessChannel
 from softhca.runtime.wake_event import WakeEvent
@@ -37,6 +41,7 @@ class Channel(ProcessChannel):
         self._alive, self._kicked, self._leaving, self._polls, self._changes = True, False, False, 0, 0
         self._leader_lock, self._changes_lock = LeaderLock(), threading.RLock()
         self._changed = Condition(self._changes_lock)
+        self._asking, self._unresponsive, self._unread = threading.Lock(), False, [0]
 
     def check_alive(self):
         return self._alive
@@ -209,3 +214,29 @@ def test_who_has_left_is_not_looked_for_at_a_fork(channel, monkeypatch):
         channel.detach()
     assert noted == [channel, "released"]
     channel._control = control
+
+
+def test_the_answer_to_a_request_whose_wait_was_interrupted_is_nobody_elses(channel, monkeypatch):
+    def late(number, frame):
+        raise TimeoutError("late")
+
+    def interrupted(control):
+        monkeypatch.undo()
+        with deferred_signals.waiting():
+            signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, late)
+    monkeypatch.setattr(adapter_process, "_await_answer", interrupted)
+    try:
+        with pytest.raises(TimeoutError, match="late"):
+            channel._ask(DESCRIPTOR, descriptors=(0,))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    messages.send_packet(channel.theirs, encode_answer(DESCRIPTOR, {"number": 7}), (writing,))
+    os.close(writing)
+    for number in (8, 9):
+        messages.send_packet(channel.theirs, encode_answer(DESCRIPTOR, {"number": number}))
+    assert [channel._ask(DESCRIPTOR, descriptors=(0,))[0]["number"] for _ in range(2)] == [8, 9]
+    assert os.read(reading, 1) == b"", "what was passed with it is closed"
+    os.close(reading)

@@ -262,6 +262,7 @@ def ask(
     values: Mapping[str, Any] | None = None,
     descriptors: tuple[int, ...] = (),
     limit_s: float = 0.0,
+    unread: list[int] | None = None,
 ) -> tuple[Values, list[int]]:
     """Send a request of ``queues.handshake`` (READY: just wait for it) and give the answer's fields and the
     descriptors passed with it, which become the caller's; OSError where it is a refusal.
@@ -270,7 +271,11 @@ def ask(
     ``limit_s`` (0: ``ANSWER_LIMIT_S``); the socket cannot be used any more then, because a late answer would
     be taken for that of a later request.  EPROTONOSUPPORT where the two have different versions of the host
     interface.
+
+    ``unread``, of the socket, is how many answers nobody has read, because a signal handler has ended the
+    wait for them: they come first, and are dropped.
     """
+    unread = [0] if unread is None else unread
     received = None
     try:
         control.settimeout(limit_s or ANSWER_LIMIT_S)
@@ -278,12 +283,12 @@ def ask(
             # What it sent before it closed its end can still be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 messages.send_packet(control, encode_request(message, values or {}), descriptors)
-        _await_answer(control)
-        try:
-            received = messages.receive_packet(control)
-        except ConnectionResetError:  # reported once, before the data that can still be read
-            with contextlib.suppress(ConnectionResetError):
-                received = messages.receive_packet(control)
+        unread[0] += 1
+        while (received := _receive_answer(control)) is not None:
+            unread[0] -= 1
+            if not unread[0]:
+                break
+            messages.close_all(received[1])
     except TimeoutError as error:
         if raised_by_handler(error):
             raise
@@ -296,6 +301,17 @@ def ask(
     except OSError:
         messages.close_all(passed)
         raise
+
+
+def _receive_answer(control: socket.socket) -> tuple[bytes, list[int]] | None:
+    """The next answer with its descriptors; None when the adapter process has ended.  TimeoutError."""
+    _await_answer(control)
+    try:
+        return messages.receive_packet(control)
+    except ConnectionResetError:  # reported once, before the data that can still be read
+        with contextlib.suppress(ConnectionResetError):
+            return messages.receive_packet(control)
+        return None
 
 
 def _await_answer(control: socket.socket) -> None:

@@ -75,6 +75,7 @@ class ProcessChannel(HostChannel):
         self._back_off = PollBackOff(limit_ns=NAP_FROM_NS)
         self._kicked = True
         self._unresponsive = False
+        self._unread = [0]  # see `adapter_process.ask`
         self._given_up = False
         self._leader_lock = LeaderLock()
         self._asking = threading.Lock()
@@ -122,9 +123,11 @@ class ProcessChannel(HostChannel):
                 raise OSError(errno.EIO, "the adapter process does not answer" if self._unresponsive
                               else "the adapter process has ended")
             try:
-                return adapter_process.ask(self._control, message, values, descriptors)
-            except TimeoutError:
-                self._unresponsive = True
+                return adapter_process.ask(
+                    self._control, message, values, descriptors, unread=self._unread
+                )
+            except TimeoutError as error:
+                self._unresponsive = not raised_by_handler(error)
                 raise
 
     @property
@@ -315,7 +318,7 @@ class ProcessChannel(HostChannel):
         if self._unresponsive or not self._asking.acquire(timeout=DETACH_LIMIT_S):
             return None
         try:
-            reply, _ = adapter_process.ask(control, DETACH, limit_s=DETACH_LIMIT_S)
+            reply, _ = adapter_process.ask(control, DETACH, limit_s=DETACH_LIMIT_S, unread=self._unread)
         except OSError as error:
             if raised_by_handler(error):
                 raise
