@@ -66,3 +66,47 @@ def test_each_test_runs_once_those_of_a_file_in_their_order_in_one_process(tmp_p
         assert [number for number, _ in own] == list("012345678")
         assert len({process for _, process in own}) == 1
     assert len({process for _, _, process in told}) == 2
+
+
+MISCHIEF = """
+import pytest
+
+@pytest.fixture
+def fails_before():
+    raise RuntimeError("in set-up")
+
+@pytest.fixture
+def fails_behind():
+    print("said in a set-up")
+    yield
+    raise RuntimeError("in tear-down")
+
+@pytest.fixture
+def says():
+    yield
+    print("said behind a failure")
+
+def test_before(fails_before):
+    pass
+
+def test_behind(fails_behind):
+    pass
+
+def test_itself(says):
+    assert not "in the test"
+
+def test_skips():
+    pytest.skip("for a reason")
+
+def test_passes():
+    pass
+"""
+
+
+def test_what_fails_around_a_test_is_told_and_what_is_printed_around_one_that_fails(tmp_path):
+    """Though a worker says nothing of set-ups and ends that succeed."""
+    (tmp_path / "test_one.py").write_text(MISCHIEF)
+    said = run(tmp_path).stdout
+    assert re.search("^1 failed, 2 passed, 1 skipped, 2 errors in ", said, re.MULTILINE), said
+    for words in ("in set-up", "said in a set-up", "in tear-down", "in the test", "said behind a failure"):
+        assert words in said, said
