@@ -22,6 +22,7 @@ from softhca.simulation.oracle import check_resources
 from softhca.simulation.scenarios import Scenario, dice_of
 from softhca.simulation.world import World
 from softhca.transport.migration import ARMED, REARMED
+from softhca.transport.states import ERR
 
 SEND_OPCODE, SIGNALED = 2, 2
 RETRIES = 2
@@ -71,10 +72,16 @@ class MigratingEnd:
 
     def rearm(self, port_number: int) -> None:
         """The alternate path is one by that port."""
-        self.qp.modify({
-            "alt_ah_attr": self.path(port_number).vector(), "alt_port_num": port_number,
-            "alt_timeout": TIMEOUT, "path_mig_state": REARMED,
-        })  # fmt: skip
+        if not self.broken:
+            self.qp.modify({
+                "alt_ah_attr": self.path(port_number).vector(), "alt_port_num": port_number,
+                "alt_timeout": TIMEOUT, "path_mig_state": REARMED,
+            })  # fmt: skip
+
+    @property
+    def broken(self) -> bool:
+        """Its retries are used up, of which its requests tell."""
+        return bool(self.qp.query()["qp_state"] == ERR)
 
     def send(self, number: int) -> None:
         """Say the next thing."""

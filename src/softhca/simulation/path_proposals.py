@@ -45,7 +45,6 @@ from softhca.simulation.node import Node
 from softhca.simulation.scenarios import Scenario
 from softhca.simulation.world import World
 from softhca.transport.migration import ARMED, MIGRATED, REARMED
-from softhca.transport.states import ERR
 
 LOOK_NS = 2 * FAILURE_NS
 """How often it is looked whether all connections have got so far."""
@@ -118,6 +117,8 @@ class ProposingEnd(MigratingEnd):
         elif event.kind == CM_ESTABLISHED:
             self.established = True
             self.rearm(2)
+        elif event.kind in (CM_PATH_REQUEST, CM_PATH_ANSWER) and self.broken:
+            return
         elif event.kind == CM_PATH_REQUEST and event.alternate is not None:
             if self._is_current(event.alternate):  # the peer has moved, and this side not yet
                 channel.answer_path(event.id, APR_IS_CURRENT)
@@ -253,7 +254,7 @@ class ProposalSetting(FailoverSetting):
         has ended, which is told of its requests."""
         waiting = {end.index for end in self.ends if not end.over and end.state == REARMED}
         for end in [each for each in self.ends if each.index in waiting and each.state != MIGRATED]:
-            if end.qp.query()["qp_state"] != ERR:
+            if not end.broken:
                 end.qp.modify({"path_mig_state": REARMED})
                 end.program.node.turn()
 
