@@ -12,18 +12,18 @@ from softhca.machine.primitives import address_of
 from softhca.wire import build, drops, ethernet, icrc, opcodes, raw, vcrc
 from softhca.wire.bth import Bth
 from softhca.wire.burst import Burst
-from softhca.wire.capture_file import LINKTYPE_ETHERNET
+from softhca.wire.capture_file import LINKTYPE_ETHERNET, LINKTYPE_IPV6
 from softhca.wire.errors import WireError
 from softhca.wire.flows import source_port
-from softhca.wire.framing import ROCE_V6
-from softhca.wire.ip import ETHERTYPE_IPV6, ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN, Ethernet, Vlan
+from softhca.wire.framing import ROCE_V4, ROCE_V6
+from softhca.wire.ip import ETHERTYPE_IPV6, ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN, Ethernet, Udp, Vlan
 from softhca.wire.link_view import LinkView
 from softhca.wire.lrh import Lrh
 from softhca.wire.packet import assemble, decode, decode_transport
 from softhca.wire.packet_view import PacketView
 from softhca.wire.raw_packet import assemble_raw
 from softhca.wire.reth import Reth
-from softhca.wire.route import Route
+from softhca.wire.route import V4_MAPPED_PREFIX, Route
 
 # IBTA vol. 1, 7.7.5, 8.3, 9.2.1, 9.3.5, A17, A19; IANA's protocols and ports; tcpdump's link types
 NUMBERS: dict[str, dict[str, int]] = {
@@ -155,3 +155,44 @@ def test_a_raw_packet_goes_by_the_lane_of_its_level() -> None:
     packet = assemble_raw(1, 2, 0x9000, b"twelve bytes", sl=3)
     assert (packet.lrh.vl, packet.lrh.sl) == (3, 3)
     assert replace(packet, vcrc=0).with_vcrc() == packet
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_each_packet_of_a_burst_is_sealed_for_its_identification(counted: bool) -> None:
+    burst = Burst()
+    burst.route = Route(
+        ROCE_V4, V4_MAPPED_PREFIX + b"\x0a\0\0\1", V4_MAPPED_PREFIX + b"\x0a\0\0\2", identification=9
+    )
+    burst.counted = counted
+    burst.length, burst.stride = 24 + 24 + 16, 24
+    burst.data[burst.length] = 0x5A
+    icrc.seal(burst)
+    for place, (offset, length) in enumerate(((0, 24), (24, 24), (48, 16))):
+        burst.route.identification = place if counted else 9
+        assert icrc.syndrome(burst.route, burst.address + offset, length) == 0
+    assert bytes(burst.data[burst.length : burst.length + 9]) == b"\x5a" + bytes(8)
+
+
+@pytest.mark.parametrize("version", range(1, 16))
+def test_a_link_version_other_than_0_is_refused(version: int) -> None:
+    data = Lrh(lver=version, packet_length_words=6).encode() + bytes(16)
+    whole = bytearray(data + vcrc.compute(data).to_bytes(2, "little"))
+    assert LinkView().decode(memoryview(whole), 0, len(whole)) == drops.DROP_LINK_HEADER
+
+
+@pytest.mark.parametrize("off", [-8, -1, 1, 8])
+def test_udp_and_ip_say_the_same_length(off: int) -> None:
+    packet = assemble(sample_route("ipv6"), Bth(opcodes.RC_SEND_ONLY), (), b"four")
+    ip, udp = packet.network
+    assert isinstance(udp, Udp)
+    wrong = replace(packet, network=(ip, replace(udp, length_bytes=udp.length_bytes + off)))
+    assert decode(packet.encode(), LINKTYPE_IPV6) == packet
+    with pytest.raises(WireError, match="UDP length"):
+        decode(wrong.encode(), LINKTYPE_IPV6)
+
+
+def test_reserved_bits_of_a_flush_are_not_looked_at() -> None:
+    view = PacketView()
+    packet = bytearray(Bth(opcodes.RC_FLUSH).encode() + b"\xff" * 4 + bytes(16 + 4))
+    assert view.decode(memoryview(packet), 0, len(packet)) == 0
+    assert (view.selectivity, view.placement, view.reth_length) == (3, 15, 0)
