@@ -347,6 +347,11 @@ def connections(wrong: Wrong) -> None:
     wrong.command(end, control.CM_REPLY, cm=cm, id=number, qp_type=control.QPT_RD, qp_num=3)
     wrong.command(end, control.CM_CONNECT, **path, qp_type=control.QPT_RD)
     wrong.command(end, control.CM_CONNECT, **path, **pair, sgid_index=4)
+    own = end.device.query_gid(1, 0)
+    end.node.adapter.set_gids(1, [own, gid(6), gid(7)])
+    end.node.adapter.set_gids(1, [own, gid(7)])
+    wrong.command(end, control.CM_CONNECT, **path, **pair, sgid_index=4)
+    wrong.command(end, control.CREATE_AH, pd=end.pd, port_num=1, dgid=gid(5), is_global=1, sgid_index=4)
     other_version = {**path, "dgid": bytes.fromhex("20010db8") + bytes(11) + b"\1"}
     wrong.command(end, control.CM_CONNECT, **other_version, **pair, sgid_index=1)
     asked = session.call(control.CM_RESOLVE, **path)["id"]

@@ -153,6 +153,10 @@ def test_a_request_begins_at_the_entry_of_the_own_gid_table_that_is_named(channe
     with pytest.raises(OSError, match="sgid_index") as refused:
         connect(channel, sgid_index=2)
     assert refused.value.errno == errno.EINVAL
+    channel.connections.port.gid_table = (OWN, bytes(16))
+    with pytest.raises(OSError, match="has gone") as refused:
+        connect(channel, sgid_index=1)
+    assert refused.value.errno == errno.EINVAL
 
 
 def alternate(message):

@@ -228,7 +228,7 @@ ADAPTER: tuple[tuple[Mutant, str], ...] = (
        "queue pairs get the first P_Key whatever their index"), PARTS),
     (m("adapter-port-keys-untold", "adapter/port_info.py", "        host.report_event(EVENT_PKEY_CHANGE, port_number)", "        pass",
        "nobody hears of other P_Keys"), PARTS),
-    (m("adapter-port-handles-of-others", "adapter/port_info.py", "if handle.port_number == port.number and handle.vector is not None:", "if handle.vector is not None:",
+    (m("adapter-port-handles-of-others", "adapter/port_info.py", "if handle.port_number != port.number or handle.vector is None:", "if handle.vector is None:",
        "address handles of another port go by this one"), PARTS),
     (m("adapter-segment-forgets", "adapter/segment.py", "if mac not in self._stations and len", "if len",
        "a station that is heard again makes another one forgotten"), STEERING),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.connection_manager import QP_TYPES, HostConnections, PortConnections, port_at
+from softhca.adapter.gid_table import NO_GID
 from softhca.adapter.host_agents import destination_of
 from softhca.adapter.resources import Kind, Resource
 from softhca.adapter.rings import cost_of, layout_of
@@ -362,6 +363,8 @@ def _peer(connections: PortConnections, fields: Fields) -> Address:
     if index >= len(table):
         raise OSError(errno.EINVAL, f"sgid_index = {index}: the table has {len(table)} GIDs")
     own = table[index]
+    if own == NO_GID:
+        raise OSError(errno.EINVAL, f"sgid_index = {index}: its address has gone, and the entry is empty")
     if not connections.port.native and own.startswith(V4_MAPPED_PREFIX) != gid.startswith(V4_MAPPED_PREFIX):
         raise OSError(errno.EINVAL, f"sgid_index = {index}: it is of another version of IP than dgid")
     return replace(peer, own_gid=own)

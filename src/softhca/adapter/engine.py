@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import cython
 
@@ -13,6 +13,7 @@ from softhca.adapter.commands import release, serve_commands
 from softhca.adapter.config import AdapterConfig
 from softhca.adapter.counters import port_figures
 from softhca.adapter.frame_path import FramePath
+from softhca.adapter.gid_table import GidChanges
 from softhca.adapter.hosts import Host, HostSide
 from softhca.adapter.keyed import KeyedConnections
 from softhca.adapter.management_flow import management_flows
@@ -22,7 +23,7 @@ from softhca.adapter.paged_commands import settle_data_access
 from softhca.adapter.path_migration import path_taken, set_link
 from softhca.adapter.paths import SourcePortFor
 from softhca.adapter.port import PORT_ARMED, PORT_DOWN, Port
-from softhca.adapter.port_info import set_pkeys, set_port_info
+from softhca.adapter.port_info import set_gids, set_pkeys, set_port_info
 from softhca.adapter.raw_services import RawServices
 from softhca.adapter.receive_path import ReceivePath
 from softhca.adapter.resources import Kind, ResourceTable, limits_of
@@ -192,6 +193,11 @@ class Adapter(Environment):
     def set_pkeys(self, port_number: int, pkeys: tuple[int, ...]) -> None:
         """A subnet manager writes the port's P_Key table; an entry of 0 is empty.  ValueError likewise."""
         set_pkeys(self, port_number, pkeys)
+
+    def set_gids(self, port_number: int, gids: Iterable[bytes]) -> GidChanges:
+        """The addresses of a RoCE port are these from now on: others leave its GID table,
+        new ones take empty places, and hosts are told (`port_info.set_gids`).  ValueError likewise."""
+        return set_gids(self, port_number, gids)
 
     def set_link(self, port_number: int, up: bool) -> None:
         """The link of a port has failed, or carries packets again: hosts are told, and armed connections
@@ -453,7 +459,7 @@ class Adapter(Environment):
         segment = port.segment
         if segment is None:
             return 0, ()
-        segment.learn(source, port.gid_table[0], self.now)
+        segment.learn(source, port.own.gids[0], self.now)
         return segment.vni, segment.destinations(destination, self.now)
 
     def window_for(self, route: Route) -> DestinationWindow:

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from softhca.adapter.config import MANAGEMENT_LANE
+from softhca.adapter.gid_table import NO_GID
 from softhca.adapter.managed_node import ManagedAdapter
 from softhca.adapter.rings import FULL_RING_RETRY_NS
 from softhca.management.agents import ServiceAgent, SubnetManagementAgent
@@ -255,8 +256,9 @@ class ManagementFlow(Flow):
         if to.own_gid is not None and to.own_gid in self.port.gids:
             return to.own_gid
         is_v4 = to.gid is not None and to.gid.startswith(V4_MAPPED_PREFIX)
-        like = [gid for gid in self.port.gid_table if gid.startswith(V4_MAPPED_PREFIX) == is_v4]
-        found: bytes = (like or self.port.gid_table)[0]
+        filled = [gid for gid in self.port.gid_table if gid != NO_GID] or [NO_GID]
+        like = [gid for gid in filled if gid.startswith(V4_MAPPED_PREFIX) == is_v4]
+        found: bytes = (like or filled)[0]
         return found
 
     def produce(self, burst: Any, now: int) -> int:

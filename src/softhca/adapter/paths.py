@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from softhca.adapter.config import LID_LAST_MULTICAST, LID_LAST_UNICAST, MANAGEMENT_LANE
+from softhca.adapter.gid_table import NO_GID
 from softhca.wire.flows import source_port
 from softhca.wire.framing import NATIVE, ROCE_V4, ROCE_V6
 from softhca.wire.ip import ECN_MASK, ECT0
@@ -59,6 +60,8 @@ def _gid_index(vector: Mapping[str, Any], port: Port) -> int:
     index: int = vector.get("sgid_index", 0)
     if not 0 <= index < len(port.gid_table):
         raise OSError(errno.EINVAL, f"sgid_index = {index}: there is no such GID")
+    if port.gid_table[index] == NO_GID:
+        raise OSError(errno.EINVAL, f"sgid_index = {index}: its address has gone, and the entry is empty")
     return index
 
 

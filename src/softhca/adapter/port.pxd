@@ -18,6 +18,7 @@ cdef class Port:
     cdef readonly bint native
     cdef public object gids
     cdef readonly tuple gid_table
+    cdef object _table
     cdef public tuple pkeys
     cdef public object overhead_for
     cdef readonly Sources sources

@@ -6,8 +6,7 @@ The table of windows is bounded, and the destination that has been idle for long
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import cycle, islice
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import cython
@@ -26,6 +25,7 @@ from softhca.adapter.config import (
     check_prefix,
 )
 from softhca.adapter.counters import PortCounters
+from softhca.adapter.gid_table import NO_GID, GidChanges, GidTable
 from softhca.adapter.paths import ConnectionPaths, default_source_port
 from softhca.adapter.scheduler import Scheduler
 from softhca.adapter.sources import Sources
@@ -87,7 +87,8 @@ class Port:
 
     What a subnet manager may change stands here: ``state`` (``ibv_port_state``), ``lid`` (base LID, 0
     none), ``lmc``, ``sm_lid``, ``sm_sl``, ``subnet_timeout`` and ``gid_prefix``.  ``gid_table`` are the GIDs
-    by index, ``gids`` all that the port answers to: those with the default prefix too (IBTA vol. 1, 4.1.1).
+    by index, the zero GID where an entry is empty; ``gids`` all that the port answers to: those with the
+    default prefix too (IBTA vol. 1, 4.1.1).  A RoCE port's are its addresses, which `set_gids` changes.
     """
 
     source_port_for: SourcePortFor
@@ -127,6 +128,7 @@ class Port:
         self.subnet_timeout = 0
         self.state = PORT_INIT if self.native and own.lid == 0 else PORT_ACTIVE
         self.longest_packet_bytes = MTU_BYTES[own.active_mtu] + LONGEST_HEADERS_BYTES
+        self._table = GidTable(own.gids, config.gid_entries, config.gid_table_length)
         self._name(int.from_bytes(own.gids[0][:8], "big"))
 
     def _name(self, prefix: int) -> None:
@@ -135,12 +137,26 @@ class Port:
         if self.native:
             self.gid_table = tuple(prefix.to_bytes(8, "big") + gid[8:] for gid in self.own.gids)
         else:
-            filled = max(self.config.gid_entries, len(self.own.gids))
-            self.gid_table = tuple(islice(cycle(self.own.gids), filled))
-        self.gids = frozenset(self.gid_table)
+            self.gid_table = self._table.entries
+        self.gids = frozenset(self.gid_table) - {NO_GID}
         if self.native:
             default = DEFAULT_GID_PREFIX.to_bytes(8, "big")
             self.gids |= {default + gid[8:] for gid in self.gid_table}
+
+    def set_gids(self, gids: Iterable[bytes]) -> GidChanges:
+        """From here on a RoCE port has these addresses (`GidTable.set`).  ValueError, and nothing has
+        changed, for a native port, and for what is no unicast address.  Routes that exist are the caller's
+        to renew (`Adapter.set_gids`).
+        """
+        if self.native:
+            raise ValueError("a native port has the GIDs of its GUIDs")
+        gids = tuple(gids)
+        for gid in gids:
+            if len(gid) != 16 or not any(gid) or gid[0] == 0xFF:
+                raise ValueError(f"GID {gid.hex()}: expected 16 bytes of a unicast address")
+        changes: GidChanges = self._table.set(gids)
+        self._name(self.gid_prefix)
+        return changes
 
     def set_info(
         self, lid: int | None = None, lmc: int | None = None, sm_lid: int | None = None,
@@ -201,10 +217,12 @@ class Port:
         return dlid & ((1 << self.lmc) - 1) if dlid <= _LAST_UNICAST else 0
 
     def is_own(self, route: Route) -> bool:
-        """Whether packets on ``route`` come back to this port without a link: to its own GID, or LID."""
+        """Whether packets on ``route`` come back to this port without a link: from a GID of its own to
+        another, or to its LID.
+        """
         if route.framing == _NATIVE_FRAMING:
             return self.owns_lid(route.dlid)
-        return route.destination in self.gids
+        return route.destination in self.gids and route.source in self.gids
 
     def admit(self, link: LinkView) -> int:
         """Whether a native packet, by its LRH, is one for this port; 0 or a drop reason.

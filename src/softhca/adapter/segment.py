@@ -67,7 +67,7 @@ class Segment:
 
     def destinations(self, mac: bytes, now: int) -> tuple[Destination, ...]:
         """Where a frame to ``mac`` goes: routes with their windows, the own port's included."""
-        own = self._port.gid_table[0]
+        own = self._port.own.gids[0]
         if mac in self.steering.stations:
             return (self._to(own),)
         known, heard_ns = self._stations.get(mac, (b"", 0))
@@ -76,6 +76,10 @@ class Segment:
         gids = dict.fromkeys((own,) if len(self.steering) else ())
         gids.update(dict.fromkeys(gid for gid in self.vteps + self._neighbours(now) if gid != own))
         return tuple(self._to(gid) for gid in list(gids)[:MOST_VTEPS])
+
+    def renew(self) -> None:
+        """Make ways anew: the port's addresses have changed."""
+        self._destinations.clear()
 
     def _neighbours(self, now: int) -> tuple[bytes, ...]:
         """Adapters on this host, as they were found lately."""
@@ -93,7 +97,8 @@ class Segment:
                 self._destinations.clear()
             framing = ROCE_V4 if gid.startswith(V4_MAPPED_PREFIX) else ROCE_V6
             port = self._port
-            route = Route(framing, port.gid_table[0], gid, port.source_port_for(0, gid, port.gid_table[0]),
+            own = port.own.gids[0]
+            route = Route(framing, own, gid, port.source_port_for(0, gid, own),
                           destination_port=VXLAN_PORT, port_number=port.number)  # fmt: skip
             found = self._destinations[gid] = route, port.window_for(route.peer)
         return found

@@ -190,6 +190,15 @@ class Loopback:
         self.gids = gids
         self.further = further
 
+    def gids_changed(self, gids: Container[bytes]) -> None:
+        """The adapter has other ``gids``; `publish` the queue pairs whose routes begin or end at one that has
+        come or gone."""
+        self.gids = gids
+
+    def _joins(self, route: Route) -> bool:
+        """Whether both ends of a route are the adapter's own."""
+        return route.destination in self.gids and route.source in self.gids
+
     def allow(self, allowed: bool) -> None:
         """Registered memory may be touched, or not; executors here ask themselves."""
         if self.further is not None:
@@ -201,7 +210,7 @@ class Loopback:
             return
         queue_pair = cast("Any", connection)
         route = queue_pair.flow.route
-        if queue_pair.state != RESET and route is not None and route.destination in self.gids:
+        if queue_pair.state != RESET and route is not None and self._joins(route):
             if not isinstance(queue_pair.executor, LoopbackExecutor):
                 queue_pair.executor = LoopbackExecutor(queue_pair)
                 if self.further is not None:
