@@ -116,3 +116,51 @@ def test_only_127_8_is_the_loopback_s_whatever_it_has(monkeypatch: pytest.Monkey
 def test_a_name_that_the_kernel_has_no_room_for_is_none(name: str) -> None:
     with pytest.raises(ValueError, match="no interface name"):
         interfaces.mtu_of_interface(name)
+
+
+def address(packed: bytes, flags: int, *attributes: bytes, family: int | None = None) -> bytes:
+    family = family or (socket.AF_INET if len(packed) == 4 else socket.AF_INET6)
+    body = struct.pack("=BBBBI", family, 64, flags, 0, 9) + attribute(1, packed) + b"".join(attributes)
+    return message(NEW_ADDRESS, body)
+
+
+@pytest.mark.parametrize(
+    ("flags", "wide", "usable"),
+    [
+        (0, None, True), (0x80, None, True), (0x40, None, False), (0x08, None, False),
+        (0, 0x40, False), (0x40, 0x100, True), (0, 0x08, False),
+    ],
+)  # fmt: skip
+def test_an_address_that_is_still_probed_for_or_somebody_else_s_is_not_usable(
+    monkeypatch: pytest.MonkeyPatch, flags: int, wide: int | None, usable: bool
+) -> None:
+    further = [] if wide is None else [attribute(8, struct.pack("=I", wide))]
+    kernel(monkeypatch, address(bytes(15) + b"\1", flags, *further) + message(3, b""))
+    assert netlink.addresses() == [InterfaceAddress(9, bytes(15) + b"\1", 64, usable)]
+
+
+def test_flags_of_another_length_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, address(OWN, 0x40, attribute(8, b"\0\0")) + message(3, b""))
+    assert not netlink.addresses()[0].usable
+
+
+def test_what_is_no_address_of_its_family_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = [
+        message(NEW_ADDRESS, bytes(7)), address(OWN, 0, family=socket.AF_INET6),
+        address(bytes(16), 0, family=socket.AF_INET), address(bytes(5), 0), address(OWN, 0, family=77),
+    ]  # fmt: skip
+    kernel(monkeypatch, b"".join(odd) + address(FAR, 0) + message(3, b""))
+    assert netlink.addresses() == [InterfaceAddress(9, FAR, 64)]
+
+
+def test_a_dump_that_a_change_came_between_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(data: bytes) -> bytes:
+        return data[:6] + struct.pack("=H", 0x10) + data[8:]
+
+    first = address(OWN, 0) + interrupted(address(PEER, 0))
+    made = kernel(monkeypatch, first, address(FAR, 0) + message(3, b""))
+    assert netlink.addresses() == [InterfaceAddress(9, FAR, 64)]
+    assert len(made.asked) == 2
+    kernel(monkeypatch, *[address(OWN, 0) + interrupted(message(3, b""))] * 9)
+    with pytest.raises(InterruptedError):
+        netlink.addresses()

@@ -152,11 +152,21 @@ def interface_of_address(text: str) -> str:
 
 def addresses_beside(text: str) -> list[str]:
     """The other addresses of the interface that bears the address ``text``, in the kernel's order, without
-    IPv6's link-local ones, which are nothing without their interface.  OSError when no interface does.
+    IPv6's link-local ones, which are nothing without their interface, and those that cannot be used yet.
+    OSError when no interface does.
     """
     index = index_of_interface(interface_of_address(text))
     own, _ = parse_address(text)
+    found = addresses_of_index(index)
+    return [
+        str(each) for each in found
+        if each.packed != own and (each.version == 4 or not each.is_link_local)
+    ]
+
+
+def addresses_of_index(index: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The addresses of an interface that can be used, in the kernel's order.  OSError as `netlink.addresses`.
+    """
+    entries = (entry for entry in netlink.addresses() if entry.interface_index == index and entry.usable)
     # one with two prefixes is told twice
-    packed = dict.fromkeys(entry.address for entry in netlink.addresses() if entry.interface_index == index)
-    found = (ipaddress.ip_address(each) for each in packed if each != own)
-    return [str(each) for each in found if each.version == 4 or not each.is_link_local]
+    return [ipaddress.ip_address(each) for each in dict.fromkeys(entry.address for entry in entries)]
