@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from mutant_adapter import ADAPTER
+from mutant_addresses import ADDRESSES
 from mutant_around import AROUND
 from mutant_by_hand import BY_HAND
 from mutant_channels import CONNECTED
@@ -481,6 +482,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *MEANT,
     *EDGES,
     *CORNERS,
+    *ADDRESSES,
     *CHECKS,
     *STEPS,
     *PARTS_ALONE,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from softhca.adapter.config import (
     DEFAULT_VNI,
     GID_ENTRIES,
+    GID_TABLE_LENGTH,
     MTU_BYTES,
     NATIVE,
     PKEY_TABLE_LENGTH,
@@ -26,7 +27,9 @@ from softhca.adapter.engine import Adapter
 from softhca.adapter.port import PORT_ACTIVE
 from softhca.adapter.profile import HCA, Profile
 from softhca.adapter.resources import Kind
+from softhca.links.address_watch import AddressWatch
 from softhca.links.fabric_messages import MOST_PKEYS
+from softhca.links.followed_addresses import FollowedAddresses
 from softhca.links.link import Link
 from softhca.links.roce_udp import RoceUdpLink, open_first_free_loopback
 from softhca.links.several_addresses import SeveralAddresses
@@ -38,6 +41,7 @@ from softhca.runtime.clock import now_ns
 from softhca.runtime.same_host import SameHost
 from softhca.runtime.same_host_limits import not_automatic, unsupported
 from softhca.runtime.specification import (
+    ALL_ADDRESSES,
     DeviceSpecification,
     DeviceSpecificationError,
     further_addresses,
@@ -81,16 +85,24 @@ def gid_of(address: str) -> bytes:
 def _open_all(specification: DeviceSpecification) -> Any:
     """The link of a port with all of its addresses, as the environment wants it.  Errors as `open_link`."""
     first = _wrapped(open_link(specification))
-    links = [first]
+    if not specification.addresses:
+        return first
+
+    def open_address(text: str) -> Any:
+        return _wrapped(open_link(specification.at(text)))
+
+    links, watch = [first], None
     try:
-        more = further_addresses(specification, first.address) if specification.addresses else []
-        for each in more:
-            links.append(_wrapped(open_link(specification.at(each))))
+        if specification.addresses == ALL_ADDRESSES:
+            watch = AddressWatch(first.address)  # before the first look: it tells of what comes meanwhile
+        links += map(open_address, further_addresses(specification, first.address))
     except BaseException:
-        for link in links:
-            link.close()
+        for each in (*links, *([watch] if watch is not None else ())):
+            each.close()
         raise
-    return SeveralAddresses(links) if more else first
+    if watch is not None:
+        return FollowedAddresses(links, watch, open_address, GID_TABLE_LENGTH)
+    return SeveralAddresses(links) if len(links) > 1 else first
 
 
 def _open_fabric(specification: DeviceSpecification) -> FabricLink:
@@ -180,6 +192,8 @@ def assemble_ports(specification: DeviceSpecification) -> tuple[Adapter, list[An
         for port, link in zip(adapter.ports, links, strict=True):
             if on_fabric is not None:
                 _manage(adapter, port.number, link)
+            if isinstance(link, FollowedAddresses):
+                link.on_change = partial(_change_addresses, adapter, port.number, None)
             port.source_port_for = link.source_port_for
             port.overhead_for = partial(_overhead_bytes, link)
             port.link_counters = link.shown_counters
@@ -275,7 +289,33 @@ def same_host_of(
     if same_host is not None and not packets_alone:
         sharing = adapter.regions.sharing = same_host.sharing
     adapter.same_host = Loopback(frozenset(gid for port in adapter.ports for gid in port.gids), sharing)
+    for number, link in enumerate(links, 1):
+        if isinstance(link, FollowedAddresses) and same_host is not None and number in same_host.ports:
+            link.on_change = partial(_change_addresses, adapter, number, same_host)
     return same_host
+
+
+def _change_addresses(
+    adapter: Adapter, port_number: int, same_host: SameHost | None, gids: tuple[bytes, ...]
+) -> tuple[bytes, ...]:
+    """A port has other addresses: peers on this host (``same_host``, where the port shares memory), its GID
+    table and its hosts learn it.  The addresses for which the table has no place.
+    """
+    before = adapter.ports[port_number - 1].gids
+    if same_host is not None:
+        for gid in before.difference(gids):
+            same_host.remove_address(port_number, gid)
+        for gid in set(gids) - before:
+            try:
+                same_host.add_address(port_number, gid)
+            except OSError as error:
+                _log.debug("%s uses packets on this host too: %s", _text_of(gid), error)
+    refused = adapter.set_gids(port_number, gids).refused
+    for gid in refused:
+        _log.warning("%s has no entry in the GID table of port %d, which is full", _text_of(gid), port_number)
+        if same_host is not None:
+            same_host.remove_address(port_number, gid)
+    return refused
 
 
 def _with_others(

@@ -91,6 +91,7 @@ class SameHost:
     ) -> SameHostAddress:
         """Have the address ``gid`` of port ``number`` share too.  ``in_flight`` as in `SameHostPort`, said
         with its first one.  The errors of `SameHostAddress`."""
+        self._own.add(gid)
         port = self.ports.get(number) or SameHostPort(self, number, in_flight)
         address = SameHostAddress(port, gid)
         try:
@@ -98,11 +99,26 @@ class SameHost:
         except BaseException:
             address.close()
             raise
-        self._own.add(gid)
         self.ports[number] = port
         port.addresses[gid] = address
         self._listeners[address.fileno()] = address
         return address
+
+    def remove_address(self, number: int, gid: bytes) -> None:
+        """A port has lost the address ``gid``, or there was no such one: its peers are left, and what they
+        were given is withdrawn."""
+        self._own.discard(gid)
+        port = self.ports.get(number)
+        address = None if port is None else port.addresses.pop(gid, None)
+        if port is None or address is None:
+            return
+        descriptor = address.fileno()
+        if descriptor in self._listeners:
+            self._stop_listening(descriptor)
+        for peer in list(self._by_descriptor.values()):
+            if peer.address is address:
+                self._drop(peer)
+        port.changed()
 
     def fileno(self) -> int:
         """Readable when there is something to `poll`."""
