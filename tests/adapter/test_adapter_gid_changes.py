@@ -48,10 +48,15 @@ def test_hosts_see_the_table_and_are_told_once(end):
     change(end, first, NEW, SIX)
     assert table_of(end.device) == [first] * 4 + [NEW, SIX] + [NONE] * 10
     assert told(end.device) == [(events.EVENT_GID_CHANGE, 1)]
+    assert end.device.events.gid_changes() == 1
     change(end, SIX, first, NEW)
     assert told(end.device) == []
+    end.node.adapter.set_link(1, False)
+    assert told(end.device) == [(events.EVENT_PORT_ERR, 1)]
+    assert end.device.events.gid_changes() == 1
     change(end, SIX)
     assert table_of(end.device) == [NONE] * 5 + [SIX] + [NONE] * 10
+    assert end.device.events.gid_changes() == 2  # whether or not the event has been taken
     assert told(end.device) == [(events.EVENT_GID_CHANGE, 1)]
     change(end)
     assert table_of(end.device) == [NONE] * 16

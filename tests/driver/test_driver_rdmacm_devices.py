@@ -26,7 +26,8 @@ class Device:
         self.name, self.link_layer = name, link_layer
         self.gids = [address(each).gid for each in texts]
         self.alive = True
-        self.events = SimpleNamespace(waits=True)
+        self.changes = self.asked = 0
+        self.events = SimpleNamespace(waits=True, gid_changes=lambda: self.changes)
 
     def query_device(self):
         return {"phys_port_cnt": len(self.gids), "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 8}
@@ -35,6 +36,9 @@ class Device:
         return {"link_layer": self.link_layer, "gid_tbl_len": 2, "active_mtu": 5, "lid": 0, "sm_lid": 0}
 
     def query_gid(self, port, index):
+        self.asked += 1
+        if not self.gids:
+            raise DriverError(errno.EIO, "it has died")
         return bytes(16) if index == 0 else self.gids[port - 1]
 
     def close(self):
@@ -90,6 +94,46 @@ def test_a_device_is_opened_once_and_closed_with_its_last_user():
     assert not first.device.alive
     host.local.release(first.device)
     assert host.local.at(address("10.0.0.1")).device is not first.device
+
+
+def test_addresses_that_have_changed_are_known_and_asked_for_once():
+    host = Host(a=["10.0.0.1", "10.0.1.1"])
+    found = host.local.at(address("10.0.0.1"))
+    device, asked = found.device, found.device.asked
+    host.local.release(host.local.at(address("10.0.1.1")).device)
+    assert device.asked == asked
+    device.gids[1] = address("10.0.2.1").gid
+    assert code_of(host.local.at, address("10.0.2.1")) == errno.EADDRNOTAVAIL
+    device.changes += 1
+    late = host.local.at(address("10.0.2.1"))
+    assert (late.device, late.port, device.asked) == (device, 2, 2 * asked)
+    assert code_of(host.local.at, address("10.0.1.1")) == errno.EADDRNOTAVAIL
+    assert host.local.at(address("10.0.0.1")).device is device
+    assert device.asked == 2 * asked
+
+
+def test_a_request_to_an_address_that_has_come_is_one_at_its_port():
+    host = Host(a=["10.0.0.1", "10.0.1.1"])
+    first = host.local.at(address("10.0.1.1"))
+    new = address("10.0.2.1").gid
+    first.device.gids[1] = new
+    first.device.changes += 1
+    assert host.local.share(first, new).gid == new
+    first.device.gids.clear()
+    first.device.changes += 1
+    assert host.local.share(replace(first, gid=new), new).gid == new
+
+
+def test_a_device_that_does_not_say_its_addresses_again_has_no_user_more():
+    host = Host(a=["10.0.0.1"])
+    device = host.local.at(address("10.0.0.1")).device
+    device.changes += 1
+    gids, device.gids = device.gids, []
+    device.query_device = lambda: {"phys_port_cnt": 1, "max_qp_rd_atom": 16, "max_qp_init_rd_atom": 8}
+    assert code_of(host.local.at, address("10.0.0.1")) == errno.EIO
+    assert host.local.adapters.users(device) == 1
+    device.gids = gids
+    assert host.local.at(address("10.0.0.1")).device is device
 
 
 def test_a_device_that_has_died_is_opened_again():

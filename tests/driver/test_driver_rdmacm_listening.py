@@ -32,7 +32,9 @@ class Device:
     alive = True
     lost = False
     name = "told0"
-    events = SimpleNamespace(waits=True, watch=lambda at_end: None, unwatch=lambda at_end: None)
+    events = SimpleNamespace(
+        waits=True, gid_changes=lambda: 0, watch=lambda at_end: None, unwatch=lambda at_end: None
+    )
 
     def query_device(self):
         return LIMITS

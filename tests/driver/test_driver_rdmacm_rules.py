@@ -253,7 +253,7 @@ def test_an_empty_entry_of_a_table_of_keys_is_no_partition() -> None:
 def test_a_device_whose_ports_cannot_be_asked_is_closed() -> None:
     class Dumb:
         alive = True
-        events = SimpleNamespace(waits=True)
+        events = SimpleNamespace(waits=True, gid_changes=lambda: 0)
 
         def query_device(self) -> None:
             raise DriverError(errno.EIO, "the adapter does not answer")

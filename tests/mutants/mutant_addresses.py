@@ -21,6 +21,8 @@ NETLINK = "links/netlink.py"
 ON_NETLINK = "links/test_links_netlink.py"
 ASSEMBLY = "runtime/assembly.py"
 SAME_HOST = "runtime/same_host.py"
+LOCAL_DEVICES = "driver/rdmacm/local_devices.py"
+ON_RDMACM_DEVICES = "driver/test_driver_rdmacm_devices.py"
 ON_FOLLOWING = "verbs/test_verbs_following_addresses.py"
 
 ADDRESSES: tuple[tuple[Mutant, str], ...] = (
@@ -176,5 +178,15 @@ ADDRESSES: tuple[tuple[Mutant, str], ...] = (
        "a new address shares no memory"), ON_FOLLOWING),
     (m("same-host-peers-of-the-gone-stay", SAME_HOST, "            if peer.address is address:\n                self._drop(peer)", "            if False:\n                self._drop(peer)",
        "peers go on in memory with an address that has gone"), ON_FOLLOWING),
+    (m("rdmacm-addresses-are-never-new", LOCAL_DEVICES, "if device in self._ports and changes == self._gid_changes[device]:", "if device in self._ports:",
+       "RDMA CM binds to the addresses of its first second"), ON_RDMACM_DEVICES),
+    (m("rdmacm-addresses-are-always-new", LOCAL_DEVICES, "if device in self._ports and changes == self._gid_changes[device]:", "if False:",
+       "each identifier asks for the whole GID table"), ON_RDMACM_DEVICES),
+    (m("rdmacm-request-to-a-new-address", LOCAL_DEVICES, "                self._learn(place.device)\n", "                pass\n",
+       "a connection that came to a new address says another one"), ON_RDMACM_DEVICES),
+    (m("events-gid-change-is-not-counted", "driver/events.py", "self._gid_changes += event.kind == EVENT_GID_CHANGE", "self._gid_changes += 0",
+       "RDMA CM does not hear of new addresses"), ON_CHANGES),
+    (m("events-any-is-a-gid-change", "driver/events.py", "self._gid_changes += event.kind == EVENT_GID_CHANGE", "self._gid_changes += 1",
+       "any event has RDMA CM ask for all addresses"), ON_CHANGES),
 )  # fmt: skip
 """Each with the tests that judge it."""

@@ -138,7 +138,7 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "an empty entry of the table of P_Keys is a partition"), IDENTIFIERS),
     (m("edge-rqp-access", "driver/rdmacm/queue_pairs.py", "max_dest_rd_atomic\": resources", "max_dest_rd_atomic\": connection.peer.initiator_depth",
        "a queue pair answers more reads than was agreed"), IDENTIFIERS),
-    (m("edge-rld-acquire-leak", "driver/rdmacm/local_devices.py", "            except DriverError:\n                self.adapters.release(device)\n                raise", "            except DriverError:\n                raise",
+    (m("edge-rld-acquire-leak", "driver/rdmacm/local_devices.py", "        except DriverError:\n            self.adapters.release(device)\n            raise\n        if self", "        except DriverError:\n            raise\n        if self",
        "device whose ports cannot be asked leaks"), IDENTIFIERS),
     (m("edge-dgs-credit-forged", "sockets/datagram_state.py", "            if believed:\n                self._credit(found, now_ns)\n            self._drop(FULL, found.slots)", "            self._credit(found, now_ns)\n            self._drop(FULL, found.slots)",
        "who is not believed gets credit"), STATES),

@@ -5,19 +5,23 @@ of its input says, and says by JSON what has come of it: ``event SIDE`` (waits f
 its kind and the table behind it), ``table SIDE``, ``connect OWN PEER INDEX INDEX`` (a pair of queue pairs
 between these addresses, at these entries), ``send`` (one message over it: status and message), ``write``
 (RDMA WRITEs over it: whether they come to be carried out in shared memory), ``handle INDEX PEER`` (an
-address handle: errno, 0 for none).
+address handle: errno, 0 for none), ``cm OWN PEER`` (a connection by RDMA CM: likewise).
 """
 
 import json
 import sys
+from contextlib import ExitStack, closing
 
 from changing_addresses_program import status_of
+from cm_identifiers import expect, init_attr, listening, routed
 from two_versions_program import NAMES, End, in_memory, path
 
 from softhca.driver import registry
 from softhca.runtime import devices
+from softhca.verbs import cm_enums as ce
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH
+from softhca.verbs.cmid import CMID, CMEventChannel, ConnParam
 from softhca.verbs.device import Context
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 from softhca.verbs.qp import QPAttr
@@ -53,6 +57,7 @@ class Session:
         self.contexts = dict(zip(NAMES, contexts, strict=True))
         self.made = []
         self.pair = ()
+        self.channel = self.listener = None
 
     def table(self, side):
         return table_of(self.contexts[side])
@@ -82,6 +87,33 @@ class Session:
         except PyverbsRDMAError as error:
             return error.error_code
         return 0
+
+
+    def cm(self, own, peer):
+        """A connection by RDMA CM to a listener at any address, which is there since the first of these."""
+        with ExitStack() as stack:
+            if self.listener is None:
+                self.channel = CMEventChannel()
+                self.listener = listening(self.channel, "0.0.0.0", self.made_for_good)
+            try:
+                channel = stack.enter_context(closing(CMEventChannel()))
+                active = routed(channel, own, peer, lambda made: stack.enter_context(closing(made)))
+            except PyverbsRDMAError as error:
+                return error.error_code
+            active.create_qp(init_attr())
+            active.connect(ConnParam())
+            asked = expect(self.channel, ce.RDMA_CM_EVENT_CONNECT_REQUEST)
+            passive = stack.enter_context(closing(CMID(creator=asked, listen_id=self.listener)))
+            passive.create_qp(init_attr())
+            passive.accept(ConnParam())
+            expect(channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+            expect(self.channel, ce.RDMA_CM_EVENT_ESTABLISHED)
+            return 0
+
+    def made_for_good(self, made):
+        """It is closed at the end."""
+        self.made.append(made)
+        return made
 
 
 def main(mode, same_host, *addresses):

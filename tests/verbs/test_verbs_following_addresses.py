@@ -144,6 +144,21 @@ def test_an_address_that_is_probed_for_waits_until_it_can_be_used(start, namespa
     assert program.ends()
 
 
+@modes
+def test_rdma_cm_binds_to_the_addresses_that_there_are(start, mode):
+    program = start(mode)
+    assert program.do("cm", LEFT, RIGHT) == 0
+    assert program.do("cm", NEW, RIGHT) == errno.EADDRNOTAVAIL
+    program.change("add", NEW)
+    assert program.do("cm", NEW, RIGHT) == 0
+    program.change("add", OTHER, device="there")
+    assert program.do("cm", NEW, OTHER) == 0
+    program.change("del", NEW)
+    assert program.do("cm", NEW, RIGHT) == errno.EADDRNOTAVAIL
+    assert program.do("cm", LEFT, OTHER) == 0
+    assert program.ends()
+
+
 def test_a_flood_of_changes_ends_in_the_table_that_there_is(start, namespace):
     program = start("embedded")
     words = "".join(f"address {what} {NEW}/32 dev here\n" for what in ["add", "del"] * 500 + ["add"])

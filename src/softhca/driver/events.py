@@ -23,6 +23,7 @@ from softhca.queues.control_fields import (
     EVENT_CM,
     EVENT_COMPLETION,
     EVENT_DEVICE_FATAL,
+    EVENT_GID_CHANGE,
     EVENT_MAD,
     QP_ERROR_EVENTS,
 )
@@ -66,6 +67,7 @@ class EventRouter:
         self._watcher: threading.Thread | None = None
         self._watching: dict[Callable[[], object], None] = {}
         self._over = False
+        self._gid_changes = 0
         self.death_delivered = False
 
     def add(self, cq: CqHandle) -> None:
@@ -286,6 +288,7 @@ class EventRouter:
                         told.append(connections)
                     continue
                 if event.kind != EVENT_COMPLETION:
+                    self._gid_changes += event.kind == EVENT_GID_CHANGE
                     if event.kind in QP_ERROR_EVENTS:
                         self._queue_pair_failed(event.element)
                     if (event.kind, event.element) not in self._suppressed:
@@ -306,6 +309,11 @@ class EventRouter:
                 connections.on_event()
         if told:  # who waits may have looked since the event was taken, and before it was told
             self._channel.wake_waiters()
+
+    def gid_changes(self) -> int:
+        """How often the adapter has said so far that a port has other GIDs, whoever takes the events."""
+        self.dispatch()
+        return self._gid_changes
 
     def next_event(self, timeout_s: float | None) -> tuple[int, int] | None:
         """The oldest asynchronous event; None when there is none within ``timeout_s``.

@@ -73,6 +73,7 @@ class LocalDevices:
         self._lock = threading.RLock()
         self._ports: dict[DeviceDriver, tuple[LocalPort, ...]] = {}
         self._unanswered: dict[DeviceDriver, dict[int, LocalPort]] = {}
+        self._gid_changes: dict[DeviceDriver, int] = {}
         heed_forks(self)
 
     def inherited(self) -> None:
@@ -80,6 +81,7 @@ class LocalDevices:
         self._lock = threading.RLock()
         self._ports.clear()
         self._unanswered.clear()
+        self._gid_changes.clear()
 
     def at(self, address: SocketAddress) -> LocalPort:
         """The port with this address; the caller has its device until `release`.
@@ -135,6 +137,8 @@ class LocalDevices:
         with self._lock:
             if not self.adapters.share(place.device):
                 return place
+            with contextlib.suppress(DriverError):  # it has died: what was known of it will do
+                self._learn(place.device)
             fits = [each for each in self._ports[place.device] if each.gid == gid and each.port == place.port]
             named = [each for each in fits if each.address.gid == address]
         return (named or fits or [place])[0]
@@ -146,6 +150,7 @@ class LocalDevices:
                 forget_ports(device)
                 self._ports.pop(device, None)
                 self._unanswered.pop(device, None)
+                self._gid_changes.pop(device, None)
             self.adapters.release(device)
 
     def _choose(self, fits: Sequence[Callable[[LocalPort], bool]], otherwise: DriverError) -> LocalPort:
@@ -180,19 +185,28 @@ class LocalDevices:
                         self.release(device)
 
     def _acquire(self, name: str) -> DeviceDriver:
-        """One more user of a device, whose ports' GIDs, which stay as they are, are known then."""
+        """One more user of a device, whose ports' present GIDs are known then."""
         device = self.adapters.acquire(name)
-        if device not in self._ports:
-            try:
-                self._ports[device] = tuple(_ports_of(device))
-            except DriverError:
-                self.adapters.release(device)
-                raise
-            native = {each.port: each for each in self._ports[device] if each.is_native}
-            self._unanswered[device] = native if device.events.waits else {}
+        try:
+            self._learn(device)
+        except DriverError:
+            self.adapters.release(device)
+            raise
         if self._unanswered[device]:
             self._ask_for_addresses(device)
         return device
+
+    def _learn(self, device: DeviceDriver) -> None:
+        """Know the GIDs of a device's ports, where they are not known or have changed since.  DriverError:
+        what was known of it stays.
+        """
+        changes = device.events.gid_changes()
+        if device in self._ports and changes == self._gid_changes[device]:
+            return
+        ports = tuple(_ports_of(device))
+        self._ports[device], self._gid_changes[device] = ports, changes
+        native = {each.port: each for each in ports if each.is_native}
+        self._unanswered[device] = native if device.events.waits else {}
 
     def _ask_for_addresses(self, device: DeviceDriver) -> None:
         """Ask by which IP addresses native ports are known, until there is an answer."""
