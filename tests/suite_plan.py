@@ -144,6 +144,10 @@ ONCE = (
             "native/test_native_rdmacm.py",
             "native/test_native_recording.py",
             "native/test_native_run.py",
+            "native/test_native_scaling.py",
+            "native/test_native_several_addresses.py",
+            "native/test_native_two_ports.py",
+            "native/test_native_two_versions.py",
             "queues/test_queues_header.py",
         ),
         (
@@ -252,7 +256,11 @@ ONCE = (
     Once(
         "Kills and missing means while processes start and end: plain Python and the kernel's doing; what"
         " the living then exchange, both runs hold.",
-        ("chaos/test_chaos_sample.py", "runtime/test_runtime_open_fails.py"),
+        (
+            "chaos/test_chaos_sample.py",
+            "runtime/test_runtime_failing_calls.py",
+            "runtime/test_runtime_open_fails.py",
+        ),
         ("runtime/test_runtime_process.py", "runtime/test_runtime_shared_device.py"),
     ),
     Once(
@@ -318,6 +326,7 @@ ONCE = (
             "verbs/test_verbs_cmid.py",
             "verbs/test_verbs_cmid_forks.py",
             "verbs/test_verbs_examples.py",
+            "verbs/test_verbs_program_ends.py",
         ),
         (
             "channels/test_channels_hostile.py",
@@ -348,6 +357,7 @@ LONG = (
     "hardware/test_hardware_subsystem.py",
     "verbs/test_verbs_stress.py",
     "docs/test_docs_blocks.py",
+    "runtime/test_runtime_signal_steps.py",
     "native/test_native_fuzz.py",
     "pyverbs_suites/test_pyverbs_suites.py",
     "hardware/test_hardware_proofs.py",
@@ -355,6 +365,8 @@ LONG = (
     "native/test_native_fabric.py",
     "simulation/test_simulation_cluster.py",
     "sockets/test_sockets_faults.py",
+    "runtime/test_runtime_failing_calls.py",
+    "native/test_native_two_versions.py",
     "interop/test_interop_ethernet.py",
     "verbs/test_verbs_examples.py",
     "chaos/test_chaos_sample.py",
@@ -400,6 +412,7 @@ LONG = (
     "mailbox/test_mailbox_many.py",
     "simulation/test_simulation_cli.py",
     "runtime/test_runtime_process_silent.py",
+    "verbs/test_verbs_program_ends.py",
     "hardware/test_hardware_assembler.py",
     "native/test_native_several_addresses.py",
     "model/test_model_life.py",

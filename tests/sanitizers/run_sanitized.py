@@ -115,7 +115,8 @@ def steps(kind: str) -> list[Step]:
         Step("modules are the compiled ones", [*suite, "tests/test_mode.py"]),
         *(Step(room, [*suite, f"tests/{room}", *unfit]) for room in ROOMS),
         Step("verbs", [*suite, "tests/verbs/suite", "tests/verbs/test_verbs_threads.py",
-                       "tests/verbs/test_verbs_stress.py", "tests/verbs/test_verbs_mr.py", *unfit]),
+                       "tests/verbs/test_verbs_stress.py", "tests/verbs/test_verbs_program_ends.py",
+                       "tests/verbs/test_verbs_mr.py", *unfit]),
         Step("thread stress", stress),
     ]  # fmt: skip
     if kind == "asan":
