@@ -58,11 +58,16 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
+@pytest.fixture(scope="module")
+def found(place):
+    """The seeds, as files."""
+    return fuzz_native.spread(place / "seeds")
+
+
 @pytest.mark.parametrize("target", fuzz_native.TARGETS)
-def test_inputs_do_no_harm(place, tmp_path, target):
+def test_inputs_do_no_harm(place, found, tmp_path, target):
     sanitizers()
     program = fuzz_native.compiled(target, place, [*build.compiler(), "-O0"], [DRIVER])
-    found = fuzz_native.spread(tmp_path / "seeds")
     first = len(fuzz_native.written())
     some = [*found[:first], *random.Random(target).sample(found[first:], SOME - first)]
     kept = tmp_path / "last"
@@ -135,11 +140,11 @@ def test_clang_without_libfuzzer_leaves_the_inputs_to_dice(tmp_path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(fuzz_native, "BUILD", tmp_path / "build")
     assert shutil.which("clang") == str(clang)
-    assert fuzz_native.main(["decoders", "--runs", "5", "--seconds", str(int(LIMIT_S))]) == 0
+    assert fuzz_native.main(["rings", "--runs", "5", "--seconds", str(int(LIMIT_S))]) == 0
     first, *counted = capfd.readouterr().out.splitlines()
     assert first.startswith("no clang with libFuzzer")
     assert counted[0].endswith(" files, 5 changed ones")
-    assert counted[1:] == ["decoders: nothing found"]
+    assert counted[1:] == ["rings: nothing found"]
 
 
 def test_without_a_compiler_it_is_said(monkeypatch, capsys):

@@ -7,7 +7,7 @@ from softhca.transport.environment import DEFAULT_READ_SLICE_BYTES
 from softhca.transport.states import ERR, RC
 from softhca.transport.window import DEFAULT_MAXIMUM_BYTES, DestinationWindow
 
-PATTERN = bytes(i * 7 % 251 for i in range(1 << 20))
+PATTERN = (bytes(i * 7 % 251 for i in range(251)) * 4178)[: 1 << 20]
 
 
 def payload(n):
