@@ -23,6 +23,7 @@ ASSEMBLY = "runtime/assembly.py"
 SAME_HOST = "runtime/same_host.py"
 LOCAL_DEVICES = "driver/rdmacm/local_devices.py"
 ON_RDMACM_DEVICES = "driver/test_driver_rdmacm_devices.py"
+ON_ASSEMBLY = "runtime/test_runtime_assembly.py"
 ON_FOLLOWING = "verbs/test_verbs_following_addresses.py"
 
 ADDRESSES: tuple[tuple[Mutant, str], ...] = (
@@ -172,6 +173,10 @@ ADDRESSES: tuple[tuple[Mutant, str], ...] = (
        "a change between two parts of an answer takes an address away"), ON_NETLINK),
     (m("netlink-one-dump", NETLINK, "if attempt == _DUMPS - 1:", "if True:",
        "a change between two parts of an answer is an error"), ON_NETLINK),
+    (m("assembly-forbidden-watch-fails", ASSEMBLY, "        return None\n\n\ndef _open_fabric", "        raise\n\n\ndef _open_fabric",
+       "where notifications are forbidden no device has all addresses"), ON_ASSEMBLY),
+    (m("assembly-full-table-is-not-said", ASSEMBLY, "    refused = adapter.set_gids(port_number, gids).refused\n", "    adapter.set_gids(port_number, gids)\n    refused = ()\n",
+       "an address without an entry keeps its sockets, and nobody says so"), ON_ASSEMBLY),
     (m("same-host-stays-with-the-gone", ASSEMBLY, "            same_host.remove_address(port_number, gid)\n        for", "            pass\n        for",
        "memory is shared by an address that has gone"), ON_FOLLOWING),
     (m("same-host-does-not-meet-the-new", ASSEMBLY, "                same_host.add_address(port_number, gid)\n", "                pass\n",

@@ -8,11 +8,14 @@ import pytest
 
 from softhca.links import paths
 from softhca.links.identification_check import CheckedLink
+from softhca.links.link import NEVER
+from softhca.runtime import assembly
 from softhca.runtime.assembly import assemble_ports, open_link
 from softhca.runtime.specification import DeviceSpecificationError, parse_one
 from softhca.transport.uniform import UniformBursts
 from softhca.wire.route import ROCE_V4, V4_MAPPED_PREFIX, Route
 
+SECOND_NS = 1_000_000_000
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a raw socket takes root")
 
 
@@ -78,3 +81,78 @@ def test_adapters_send_packets_of_one_length_unless_they_are_told_not_to(option,
     assert adapter.config.uniform_bursts == adapter.uniform_bursts == rules
     for link in links:
         link.close()
+
+
+class Interface:
+    """A watch that tells of ``present`` addresses, all of the time that it is asked."""
+
+    interface = "eth9"
+
+    def __init__(self, present):
+        self.present = present
+        self.channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def fileno(self):
+        return self.channel.fileno()
+
+    def changed(self):
+        return True
+
+    def addresses(self):
+        return list(self.present)
+
+    def close(self):
+        self.channel.close()
+
+
+@pytest.fixture
+def with_all(loopback_address, monkeypatch):
+    """A function that assembles a device with two addresses of an interface, which a watch follows that is
+    made of these; what was assembled, and the addresses.
+    """
+    links = []
+
+    def assembled(watch, options=""):
+        own, further = loopback_address(), loopback_address()
+        present = [own, further]
+        monkeypatch.setattr(assembly, "further_addresses", lambda *_: [further])
+        monkeypatch.setattr(assembly, "AddressWatch", lambda address: watch(present))
+        adapter, links[:] = assemble_ports(parse_one(f"a=udp:{own}?addresses=all{options}"))
+        return adapter, links[0], present
+
+    yield assembled
+    for link in links:
+        link.close()
+
+
+def test_a_port_with_all_addresses_follows_its_interface(with_all, loopback_address, caplog):
+    adapter, link, present = with_all(Interface, "&gids=1")
+    new = loopback_address()
+    present[:] = [new, present[1]]
+    assert link.expire(SECOND_NS)
+    assert adapter.port.gid_table == (bytes(16), gid(present[1]), gid(new))
+    assert link.gids == (gid(present[1]), gid(new))
+    present.clear()
+    assert link.expire(2 * SECOND_NS)
+    assert adapter.port.gids == frozenset()
+    assert not caplog.text
+
+
+def test_an_address_without_an_entry_is_logged_and_closed(with_all, loopback_address, caplog):
+    adapter, link, present = with_all(Interface, "&gids=16")
+    new = loopback_address()
+    present.append(new)
+    assert link.expire(SECOND_NS)
+    assert set(link.gids) == adapter.port.gids == {gid(each) for each in present[:2]}
+    assert f"{new} has no entry in the GID table of port 1, which is full" in caplog.text
+
+
+def test_where_nobody_tells_of_addresses_a_port_keeps_those_that_it_has(with_all, caplog):
+    def refuse(_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    adapter, link, present = with_all(refuse)
+    assert not link.expire(SECOND_NS)
+    assert link.next_deadline() == NEVER
+    assert adapter.port.gids == {gid(each) for each in present}
+    assert "a keeps the addresses that it has now: Operation not permitted" in caplog.text

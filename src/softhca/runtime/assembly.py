@@ -94,7 +94,7 @@ def _open_all(specification: DeviceSpecification) -> Any:
     links, watch = [first], None
     try:
         if specification.addresses == ALL_ADDRESSES:
-            watch = AddressWatch(first.address)  # before the first look: it tells of what comes meanwhile
+            watch = _watch_of(specification, first)  # before the first look: it tells of what comes meanwhile
         links += map(open_address, further_addresses(specification, first.address))
     except BaseException:
         for each in (*links, *([watch] if watch is not None else ())):
@@ -103,6 +103,18 @@ def _open_all(specification: DeviceSpecification) -> Any:
     if watch is not None:
         return FollowedAddresses(links, watch, open_address, GID_TABLE_LENGTH)
     return SeveralAddresses(links) if len(links) > 1 else first
+
+
+def _watch_of(specification: DeviceSpecification, link: Any) -> AddressWatch | None:
+    """Who tells of the addresses that the interface of a link gets and loses; None where nobody does: in some
+    sandboxes the kernel's notifications are forbidden.
+    """
+    try:
+        return AddressWatch(link.address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        _log.warning("%s keeps the addresses that it has now: %s", specification.name, reason)
+        return None
 
 
 def _open_fabric(specification: DeviceSpecification) -> FabricLink:
