@@ -353,6 +353,8 @@ def main(name: str) -> int:
     kept = Kept()
     operation(kept)
     operation(kept)
+    gc.collect()
+    gc.freeze()  # each round looks for garbage: among what it has made itself
     wrong = 0
     for number in range(MOST):
         before = there(place.pid)
