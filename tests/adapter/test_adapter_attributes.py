@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from types import SimpleNamespace
 
 import pytest
 
+from softhca.adapter import attributes
 from softhca.adapter.attributes import device_attributes, guid_of, odp_attributes, port_attributes
 from softhca.adapter.config import (
     MAXIMUM_WINDOW_BYTES,
@@ -23,6 +25,7 @@ from softhca.adapter.port import Port
 from softhca.adapter.profile import Profile
 from softhca.testing.addressing import gid
 from softhca.testing.network import Network
+from softhca.verbs import enums
 
 NOT_THERE = ("max_fmr", "max_map_per_fmr")
 LIMITS = (
@@ -60,7 +63,7 @@ def test_every_device_attribute_is_what_the_configuration_says(native):
         "hw_ver": 1,
         # BAD_PKEY_CNTR, CURR_QP_STATE_MOD, PORT_ACTIVE_EVENT, SYS_IMAGE_GUID, RC_RNR_NAK_GEN, MEM_WINDOW,
         # XRC, MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B
-        "device_cap_flags": sum(1 << bit for bit in (1, 4, 5, 10, 11, 12, 17, 20, 21, 24)),
+        "device_cap_flags": sum(1 << bit for bit in (1, 4, 7, 10, 11, 12, 17, 20, 21, 24)),
         "device_cap_flags_ex": 1 << 40 | 1 << 38,  # ATOMIC_WRITE, FLUSH_GLOBAL
         "max_sge_rd": limits["max_sge"],
         "max_qp_rd_atom": 4,
@@ -319,3 +322,36 @@ def test_the_lids_of_two_ports_may_touch_and_not_overlap():
     for taken in (4, 5, 7):
         with pytest.raises(ValueError, match="LID"):
             of(taken)
+
+
+# number of ours, and where libibverbs's header has it
+OF_VERBS = {
+    "ATOMIC_NONE": "IBV_ATOMIC_NONE", "ATOMIC_HCA": "IBV_ATOMIC_HCA", "MTU_4096": "IBV_MTU_4096",
+    "LINK_LAYER_INFINIBAND": "IBV_LINK_LAYER_INFINIBAND", "LINK_LAYER_ETHERNET": "IBV_LINK_LAYER_ETHERNET",
+    "GID_TYPE_IB": "IBV_GID_TYPE_IB", "GID_TYPE_ROCE_V2": "IBV_GID_TYPE_ROCE_V2",
+    "ODP_SUPPORT": "IBV_ODP_SUPPORT", "ODP_SUPPORT_IMPLICIT": "IBV_ODP_SUPPORT_IMPLICIT",
+    "PORT_CAP_CM": "IBV_PORT_CM_SUP", "PORT_CAP_IP_BASED_GIDS": "IBV_PORT_IP_BASED_GIDS",
+}  # fmt: skip
+
+
+def test_numbers_are_those_of_libibverbs():
+    kinds = [each for each in vars(enums).values() if isinstance(each, type) and issubclass(each, Enum)]
+    known = {name: one.value for each in kinds for name, one in each.__members__.items()}
+    known.update({name: number for name, number in vars(enums).items() if isinstance(number, int)})
+    ours = {name: number for name, number in vars(attributes).items() if isinstance(number, int)}
+    caps = {name: f"IBV_DEVICE_{name[4:]}" for name in ours if name.startswith("CAP_")}
+    odp = {name: f"IBV_ODP_SUPPORT_{name[4:]}" for name in ours if name.startswith("ODP_")}
+    missing = []
+    for name, theirs in {**caps, **odp, **OF_VERBS}.items():
+        if theirs in known:
+            assert ours[name] == known[theirs], name
+        else:
+            missing.append(name)
+    # of newer headers than the one that the enumerations are of, and codes of management datagrams
+    newer = {"CAP_FLUSH_GLOBAL": 1 << 38, "CAP_ATOMIC_WRITE": 1 << 40}
+    assert set(missing) <= {*newer, "PORT_CAP_CM", "PORT_CAP_IP_BASED_GIDS", "ODP_FLUSH", "ODP_ATOMIC_WRITE"}
+    assert newer == {name: ours[name] for name in newer}
+    assert (ours["PHYS_POLLING"], ours["PHYS_LINK_UP"], ours["VL_0"], ours["VL_0_TO_14"]) == (2, 5, 1, 5)
+    assert (ours["ODP_FLUSH"], ours["ODP_ATOMIC_WRITE"]) == (1 << 6, 1 << 7)
+    assert (ours["PORT_CAP_CM"], ours["PORT_CAP_IP_BASED_GIDS"]) == (1 << 16, 1 << 26)
+    assert (ours["VENDOR_ID"], ours["VENDOR_PART_ID"]) == (0x02C5, 1)
