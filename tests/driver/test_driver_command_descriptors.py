@@ -77,3 +77,21 @@ def test_files_of_other_kinds_stand_for_no_device(tmp_path):
     os.close(writing)
     assert refusal(command_descriptors.read, reading) == errno.EBADF
     assert refusal(command_descriptors.read, -1) == errno.EBADF
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 200])
+def test_as_much_is_read_as_may_be_written(memfd, more):
+    path = "@" * (command_descriptors.MOST_BYTES + more - len("softhca device 1\na\n\n"))
+    descriptor = memfd(f"softhca device 1\na\n{path}\n".encode())
+    if more > 0:
+        assert refusal(command_descriptors.read, descriptor) == errno.EOPNOTSUPP
+        assert refusal(command_descriptors.make, MeetingPlace("a", path)) == errno.EINVAL
+    else:
+        assert command_descriptors.read(descriptor) == ("a", path)
+        os.close(command_descriptors.make(MeetingPlace("a", path)))
+
+
+def test_the_first_descriptor_of_a_process_is_one():
+    # pytest has something there, which stands for no device
+    assert refusal(command_descriptors.read, 0) == errno.EOPNOTSUPP
+    assert refusal(command_descriptors.read, -1) == errno.EBADF

@@ -6,6 +6,9 @@ import importlib
 
 import pytest
 
+from softhca.management.cm import messages
+from softhca.wire.errors import WireError
+
 # module, and its numbers by name (IBTA vol. 1, 12.6.7.2, 12.8.2, 12.11.2, 13.4.4 to 13.4.8, 13.6.2, 14.2.5,
 # 15.2, 16)
 NUMBERS: dict[str, dict[str, int]] = {
@@ -113,3 +116,12 @@ def test_a_records_components_are_as_many_as_the_standard_has() -> None:
     whole = 8 * tables.RECORDS[0x31].LENGTH_BYTES
     assert tables.mask_of(0x31, 1 << 36) == (1 << 64) - 1
     assert tables.mask_of(0x31, 1) == ((1 << 64) - 1) << whole - 64
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_what_is_of_another_class_version_or_method_is_no_message(place: int) -> None:
+    data = bytearray(messages.encode(messages.Rtu(1, 2), 3))
+    assert messages.decode(data) == (3, messages.Rtu(1, 2))
+    data[place] ^= 0x10
+    with pytest.raises(WireError, match="no message"):
+        messages.decode(data)

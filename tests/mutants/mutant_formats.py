@@ -7,10 +7,14 @@ from __future__ import annotations
 from mutant_edits import Mutant
 from mutant_edits import mutant as m
 
+ADAPTER_ATTRIBUTES = "adapter/test_adapter_attributes.py"
 CONFORMANCE_CHECKS = "conformance/test_conformance_checks.py"
+DRIVER_COMMAND_DESCRIPTORS = "driver/test_driver_command_descriptors.py"
 MANAGEMENT_LAYOUTS = "management/test_management_layouts.py"
 MANAGEMENT_NUMBERS = "management/test_management_numbers.py"
 STORAGE_NUMBERS = "storage/test_storage_numbers.py"
+TRANSPORT_OBSERVATION = "transport/test_transport_observation.py"
+VERBS_PROVIDER_NUMBERS = "verbs/test_verbs_provider_numbers.py"
 WIRE_RULES = "wire/test_wire_rules.py"
 
 FORMATS: tuple[tuple[Mutant, str], ...] = (
@@ -144,6 +148,12 @@ FORMATS: tuple[tuple[Mutant, str], ...] = (
        "a UDP length that is too short is taken"), WIRE_RULES),
     (m("pv-feth-sel", "wire/packet_view.py", "(data[o + 3] >> 4) & 3", "(data[o + 3] >> 4)",
        "reserved bits of a FETH count"), WIRE_RULES),
+    (m("raw-is-ipv6", "wire/raw.py", "return service in (_RAW_IPV6, _ETHERTYPE)", "return service == _RAW_IPV6",
+       "IPv6 behind an RWH is not looked at"), WIRE_RULES),
+    (m("route-label", "wire/route.py", "label = (self.flow_label & 0xFFFFF).to_bytes(4, \"big\")", "label = (self.flow_label & 0xFFFFF).to_bytes(4, \"little\")",
+       "a flow label is given the other way round"), WIRE_RULES),
+    (m("cm-decode-class", "management/cm/messages.py", "if bytes(data[_KIND]) != _MESSAGE:", "if bytes(data[_KIND])[1:] != _MESSAGE[1:]:",
+       "messages of another class are taken"), MANAGEMENT_NUMBERS),
     (m("conf-uc-answers", "conformance/uc_receiving.py", "        pair.rig.elapse(10_000_000)\n        expect(\"answers\", [sent.opcode for sent in pair.answers()], [])\n", "        pair.rig.elapse(10_000_000)\n",
        "an answer to an unreliable message is not looked for"), CONFORMANCE_CHECKS),
     (m("conf-tca-empty-last", "conformance/tca.py", "        pair.give(pair.packet(op.UC_SEND_FIRST, 20, FULL), pair.packet(op.UC_SEND_LAST, 21, b\"\"))\n", "",
@@ -186,5 +196,29 @@ FORMATS: tuple[tuple[Mutant, str], ...] = (
        "no SEND without immediate data is given"), CONFORMANCE_CHECKS),
     (m("conf-access", "conformance/refusals.py", "lambda b: b.give(b.packet(op.UC_RDMA_WRITE_ONLY, PSN)), access=0)", "lambda b: b.give(b.packet(op.UC_RDMA_WRITE_ONLY, PSN)), access=LOCAL_WRITE)",
        "a queue pair has rights that it was to lack"), CONFORMANCE_CHECKS),
+    (m("rule-transport-observation-158-40-mask-dropped", "transport/observation.py", "        if len(packet) > lrh.SL_LNH and packet[lrh.SL_LNH] & 3 == lrh.LNH_GLOBAL:\n", "        if len(packet) > lrh.SL_LNH and packet[lrh.SL_LNH] == lrh.LNH_GLOBAL:\n",
+       "what has a GRH is told by more than two bits"), TRANSPORT_OBSERVATION),
+    (m("rule-transport-observation-156-40-mask-dropped", "transport/observation.py", "        if len(packet) > lrh.SL_LNH and packet[lrh.SL_LNH] & 3 < lrh.LNH_LOCAL:\n", "        if len(packet) > lrh.SL_LNH and packet[lrh.SL_LNH] < lrh.LNH_LOCAL:\n",
+       "a raw packet is told by more than two bits"), TRANSPORT_OBSERVATION),
+    (m("rule-transport-observation-170-17-other-name", "transport/observation.py", "        observer(ASYNC_EVENT, element, -1, \"\", name)\n", "        observer(ASYNC_EVENT_NAMES, element, -1, \"\", name)\n",
+       "an event that is no queue pair's is told as another or not at all"), TRANSPORT_OBSERVATION),
+    (m("rule-transport-observation-170-8-call-left-out", "transport/observation.py", "        observer(ASYNC_EVENT, element, -1, \"\", name)\n", "        pass\n",
+       "an event that is no queue pair's is told as another or not at all"), TRANSPORT_OBSERVATION),
+    (m("rule-driver-command-descriptors-59-7-operand-dropped", "driver/command_descriptors.py", "    if len(text) > MOST_BYTES or len(lines) != 4 or lines[0] != FIRST_LINE or not lines[1]:\n", "    if False or len(lines) != 4 or lines[0] != FIRST_LINE or not lines[1]:\n",
+       "what is read of a descriptor is too long or too short"), DRIVER_COMMAND_DESCRIPTORS),
+    (m("rule-driver-command-descriptors-59-16-by-one", "driver/command_descriptors.py", "    if len(text) > MOST_BYTES or len(lines) != 4 or lines[0] != FIRST_LINE or not lines[1]:\n", "    if len(text) >= MOST_BYTES or len(lines) != 4 or lines[0] != FIRST_LINE or not lines[1]:\n",
+       "what is read of a descriptor is too long or too short"), DRIVER_COMMAND_DESCRIPTORS),
+    (m("rule-driver-command-descriptors-46-17-by-one", "driver/command_descriptors.py", "    if descriptor < 0:\n", "    if descriptor <= 0:\n",
+       "the first descriptor counts as none"), DRIVER_COMMAND_DESCRIPTORS),
+    (m("num-mlx5_enums-MLX5_OPCODE_SEND", "verbs/providers/mlx5/mlx5_enums.py", "MLX5_OPCODE_SEND = 10", "MLX5_OPCODE_SEND = 10 + 1",
+       "MLX5_OPCODE_SEND is another number"), VERBS_PROVIDER_NUMBERS),
+    (m("num-mlx5_enums-MLX5_SND_DBR", "verbs/providers/mlx5/mlx5_enums.py", "MLX5_SND_DBR = 1", "MLX5_SND_DBR = 1 + 1",
+       "MLX5_SND_DBR is another number"), VERBS_PROVIDER_NUMBERS),
+    (m("num-efa_enums-EFADV_WC_EX_WITH_SGID", "verbs/providers/efa/efa_enums.py", "EFADV_WC_EX_WITH_SGID = 1", "EFADV_WC_EX_WITH_SGID = 1 + 1",
+       "EFADV_WC_EX_WITH_SGID is another number"), VERBS_PROVIDER_NUMBERS),
+    (m("num-efa_enums-EFADV_MEMORY_LOCATION_VA", "verbs/providers/efa/efa_enums.py", "EFADV_MEMORY_LOCATION_VA = 0", "EFADV_MEMORY_LOCATION_VA = 0 + 1",
+       "EFADV_MEMORY_LOCATION_VA is another number"), VERBS_PROVIDER_NUMBERS),
+    (m("num-attributes-CURR_QP", "adapter/attributes.py", "CAP_CURR_QP_STATE_MOD = 1 << 7", "CAP_CURR_QP_STATE_MOD = 1 << 5",
+       "an adapter says that its port may change"), ADAPTER_ATTRIBUTES),
 )
 """Each with the test file that finds it."""

@@ -368,3 +368,24 @@ def test_the_document_lists_every_event():
         for event, (meaning, psn, reason) in seen.EVENTS.items()
     ]
     assert "\n".join(rows) in DOCUMENT.read_text()
+
+
+@pytest.mark.parametrize(("lnh", "found"), [
+    (0, (-1, -1)), (1, (-1, -1)), (2, (0x123456, 0xABCDEF)), (3, (0x654321, 0xFEDCBA)),
+])  # fmt: skip
+@pytest.mark.parametrize("level", [0, 1, 15])
+def test_what_follows_the_lrh_is_told_by_two_bits_and_not_by_the_service_level(lnh, found, level):
+    packet = bytearray(8 + 40 + 12)
+    packet[1] = level << 4 | 0xC | lnh
+    packet[8 + 5 : 8 + 8], packet[8 + 9 : 8 + 12] = b"\x12\x34\x56", b"\xab\xcd\xef"
+    packet[48 + 5 : 48 + 8], packet[48 + 9 : 48 + 12] = b"\x65\x43\x21", b"\xfe\xdc\xba"
+    assert seen.addressed(bytes(packet), NATIVE) == found
+
+
+def test_an_event_of_a_queue_pair_is_told_of_it_and_any_other_by_its_element():
+    told = []
+    seen.observe_event(lambda *row: told.append(row), EVENT_COMM_EST, 7)
+    seen.observe_event(lambda *row: told.append(row), EVENT_SRQ_LIMIT_REACHED, 8)
+    assert told == [
+        (seen.ASYNC_EVENT, 7, -1, "", "COMM_EST"), (seen.ASYNC_EVENT, -1, -1, "", "SRQ_LIMIT_REACHED 8"),
+    ]  # fmt: skip

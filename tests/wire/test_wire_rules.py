@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import socket
+import sys
 from dataclasses import replace
 
 import pytest
@@ -196,3 +198,22 @@ def test_reserved_bits_of_a_flush_are_not_looked_at() -> None:
     packet = bytearray(Bth(opcodes.RC_FLUSH).encode() + b"\xff" * 4 + bytes(16 + 4))
     assert view.decode(memoryview(packet), 0, len(packet)) == 0
     assert (view.selectivity, view.placement, view.reth_length) == (3, 15, 0)
+
+
+def test_both_encodings_of_raw_ipv6_are_read_as_such() -> None:
+    assert [service for service in (raw.RAW_IPV6, 0x86DD, 0x0800, 0x9000) if raw.is_ipv6(service)] == [
+        0x10000, 0x86DD,
+    ]  # fmt: skip
+    packet = assemble_raw(1, 2, 0x86DD, bytes([0x40]) + bytes(39))
+    data = bytearray(packet.encode())
+    assert raw.RawView().decode(memoryview(data), 0, len(data) - 2) == drops.DROP_LINK_HEADER
+
+
+def test_an_ipv6_destination_is_written_as_the_system_reads_it() -> None:
+    destination = bytes.fromhex("fe80") + bytes(13) + b"\7"
+    route = Route(ROCE_V6, bytes(15) + b"\1", destination, flow_label=0x12345, scope=0x102)
+    family, port, label = route.socket_address[:2], route.socket_address[2:4], route.socket_address[4:8]
+    assert (int.from_bytes(family, sys.byteorder), port) == (socket.AF_INET6, b"\x12\xb7")
+    assert label == b"\0\x01\x23\x45"  # the only part besides address and port in network order
+    assert route.socket_address[8:24] == destination
+    assert int.from_bytes(route.socket_address[24:], sys.byteorder) == 0x102
