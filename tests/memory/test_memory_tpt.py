@@ -105,3 +105,11 @@ def test_the_whole_table_of_two_to_the_27_is_sparse():
     for capacity in (0, MAX_ENTRIES + 1):
         with fails(errno.EINVAL):
             TranslationTable(capacity)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_entries_are_no_run(count):
+    table = TranslationTable(8)
+    with fails(errno.EINVAL):
+        table.allocate(count)
+    assert table.free_entries == 8

@@ -12,6 +12,7 @@ CONFORMANCE_CHECKS = "conformance/test_conformance_checks.py"
 DRIVER_COMMAND_DESCRIPTORS = "driver/test_driver_command_descriptors.py"
 MANAGEMENT_LAYOUTS = "management/test_management_layouts.py"
 MANAGEMENT_NUMBERS = "management/test_management_numbers.py"
+MEMORY_TPT = "memory/test_memory_tpt.py"
 STORAGE_NUMBERS = "storage/test_storage_numbers.py"
 TRANSPORT_OBSERVATION = "transport/test_transport_observation.py"
 VERBS_PROVIDER_NUMBERS = "verbs/test_verbs_provider_numbers.py"
@@ -220,5 +221,7 @@ FORMATS: tuple[tuple[Mutant, str], ...] = (
        "EFADV_MEMORY_LOCATION_VA is another number"), VERBS_PROVIDER_NUMBERS),
     (m("num-attributes-CURR_QP", "adapter/attributes.py", "CAP_CURR_QP_STATE_MOD = 1 << 7", "CAP_CURR_QP_STATE_MOD = 1 << 5",
        "an adapter says that its port may change"), ADAPTER_ATTRIBUTES),
+    (m("tpt-allocate-none", "memory/tpt.py", "        if count <= 0:\n            raise OSError(errno.EINVAL, f\"max_pages", "        if count < 0:\n            raise OSError(errno.EINVAL, f\"max_pages",
+       "a run of no entries is taken"), MEMORY_TPT),
 )
 """Each with the test file that finds it."""
