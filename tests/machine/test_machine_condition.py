@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from collections import deque
 
 import pytest
 
@@ -154,4 +155,47 @@ def test_a_handler_that_raises_ends_the_wait_with_the_lock_held(condition, lock)
         thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert held
+    assert not condition._waiters
+
+
+class Interrupted(Exception):
+    """A signal handler's."""
+
+
+class Interrupting(deque):
+    """Waiters where a handler comes once as one is taken out, before or behind it."""
+
+    before = False
+    armed = True
+
+    def _take(self, take, *arguments):
+        behind = not self.before
+        if behind:
+            taken = take(*arguments)
+        if self.armed:
+            self.armed = False
+            raise Interrupted
+        return taken if behind else take(*arguments)
+
+    def popleft(self):
+        return self._take(super().popleft)
+
+    def remove(self, waiter):
+        return self._take(super().remove, waiter)
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("call", ["notify", "notify_all"])
+def test_who_is_waiting_when_a_handler_interrupts_the_waking_is_woken_by_it_or_by_the_next(
+    condition, lock, waiters, call, before
+):
+    condition._waiters = Interrupting()
+    condition._waiters.before = before
+    for each in range(2):
+        waiters.start(each)
+    with lock:
+        with pytest.raises(Interrupted):
+            getattr(condition, call)()
+        getattr(condition, call)()
+    waiters.join(2)
     assert not condition._waiters

@@ -36,9 +36,9 @@ class Condition:
         waiter = threading.Lock()
         waiter.acquire()
         with deferred_signals.section():  # but for the wait itself
-            self._waiters.append(waiter)
             held = 1, threading.get_ident()
             try:
+                self._waiters.append(waiter)
                 held = self._lock._release_save()  # however often this thread holds it
                 with deferred_signals.waiting():
                     return waiter.acquire(True, -1 if timeout_s is None else max(0.0, timeout_s))
@@ -63,14 +63,26 @@ class Condition:
     def notify(self) -> None:
         """Wake the thread that has waited longest, if any.  RuntimeError where the lock is not held."""
         self._check()
-        if self._waiters:
-            self._waiters.popleft().release()
+        self._wake(1)
 
     def notify_all(self) -> None:
         """Wake all threads that wait.  RuntimeError where the lock is not held."""
         self._check()
-        while self._waiters:
-            self._waiters.popleft().release()
+        self._wake(len(self._waiters))
+
+    def _wake(self, most: int) -> None:
+        """Wake so many.  An interrupted one is done again, and must find who was not woken."""
+        if not self._waiters:
+            return
+        with deferred_signals.section():
+            for waiter in tuple(self._waiters):
+                if not most:
+                    break
+                if waiter.locked():
+                    waiter.release()  # first: who is known no more is woken
+                    most -= 1
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
 
     def _check(self) -> None:
         if not self._lock._is_owned():
