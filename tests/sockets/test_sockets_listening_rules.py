@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket as kernel
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -179,6 +181,50 @@ def test_a_process_that_forks_serves_nobody_any_more(server: Any) -> None:
     assert listening.serving(server) is None
 
 
+def cm_served(condition: type[Condition]) -> cm_listening.CmServed:
+    """One without a port."""
+    made = cm_listening.CmServed.__new__(cm_listening.CmServed)
+    made.closed, made._backlog, made._news_lock = False, 8, threading.RLock()
+    made._news = condition(made._news_lock)
+    made._ready, made._advertisements, made._listener = cm_listening.deque(), [], None
+    made._readiness = SimpleNamespace(  # type: ignore[assignment]
+        inode=0, close=lambda: None, set=lambda *_: None
+    )
+    made.tcp = SimpleNamespace(  # type: ignore[assignment]
+        close=lambda: None, getsockname=lambda: ("", 5), family=kernel.AF_INET
+    )
+    return made
+
+
+def test_a_connection_whose_waiter_a_signal_handler_interrupts_is_for_the_next_one() -> None:
+    class Interrupted(Exception):
+        pass
+
+    class Told(Condition):
+        def wait(self, timeout_s: float | None = None) -> bool:
+            woken = super().wait(timeout_s)
+            if threading.current_thread() is threads[0]:
+                raise Interrupted
+            return woken
+
+    def take() -> None:
+        with contextlib.suppress(Interrupted):
+            taken.append(made.take((None, True))[0])
+
+    made = cm_served(Told)
+    taken: list[Any] = []
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(2)]
+    end_s = time.monotonic() + limit_s(20)
+    for number, each in enumerate(threads):
+        each.start()
+        while len(made._news._waiters) == number and time.monotonic() < end_s:
+            time.sleep(0.001)
+    made.add((HERE, 7), "stream", THERE)  # type: ignore[arg-type]
+    for each in threads:
+        each.join(limit_s(20))
+    assert taken == ["stream"]
+
+
 def test_who_waits_for_connections_is_woken_by_the_close() -> None:
     waits = threading.Event()
 
@@ -187,12 +233,7 @@ def test_who_waits_for_connections_is_woken_by_the_close() -> None:
             waits.set()
             return super().wait(timeout_s)
 
-    made = cm_listening.CmServed.__new__(cm_listening.CmServed)
-    made.closed, made._news_lock = False, threading.RLock()
-    made._news = Told(made._news_lock)
-    made._ready, made._advertisements, made._listener = cm_listening.deque(), [], None
-    made._readiness = SimpleNamespace(inode=0, close=lambda: None)  # type: ignore[assignment]
-    made.tcp = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
+    made = cm_served(Told)
     ended: list[int | None] = []
 
     def take() -> None:

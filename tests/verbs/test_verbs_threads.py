@@ -15,6 +15,7 @@ import pytest
 
 from interleaving import LIMIT_S, Second, WatchedLock, at_every_line, outcome
 from softhca.driver.turns import Turn
+from softhca.machine.condition import Condition
 from softhca.runtime import devices
 from softhca.verbs import enums as e
 from softhca.verbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
@@ -284,6 +285,26 @@ def test_a_queue_that_is_destroyed_is_neither_polled_nor_armed(device: str) -> N
             found = outcome(call)
             assert getattr(found, "errno", 0) == errno.EINVAL, found
         assert handle.waiting() == 0
+
+
+def test_who_waits_for_a_round_that_a_signal_handler_interrupts_as_it_ends_begins_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupted(condition: Condition) -> None:
+        monkeypatch.undo()
+        raise Interrupted
+
+    turn, log = Turn(), []
+    assert turn.begin()
+    seconds = waiters(1, lambda: log.append(turn.begin()))
+    monkeypatch.setattr(Condition, "notify", interrupted)
+    with pytest.raises(Interrupted):
+        turn.end()
+    assert seconds[0].stands.wait(LIMIT_S / 4), "a thread still waits"
+    assert log == [True]
 
 
 def test_a_round_of_polling_is_one_threads(device: str) -> None:

@@ -65,8 +65,15 @@ class Turn(Locked):
         self._thread = 0
         self.release()
         if self._waiting:
-            with self._news_lock:
-                self._news.notify()
+            try:
+                self._wake_next()
+            except BaseException:  # of a signal handler: nobody else would wake who waits
+                self._wake_next()
+                raise
+
+    def _wake_next(self):
+        with self._news_lock:
+            self._news.notify()
 
     def call_off(self):
         """It is closed: nobody waits any longer, or begins."""

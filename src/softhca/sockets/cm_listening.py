@@ -117,21 +117,28 @@ class CmServed:
         """The next connection, this side's name and the peer's.  BlockingIOError, TimeoutError, OSError
         EINVAL where nobody listens any more.
         """
-        deadline_s, blocking = limit
         with self._news_lock:
-            while not self._ready:
-                if self.closed:
-                    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-                if not blocking:
-                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-                left_s = None if deadline_s is None else deadline_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    raise TimeoutError("timed out")
-                self._news.wait(left_s)
+            try:
+                self._await(*limit)
+            except BaseException:
+                self._news.notify()  # it may have been this one that was woken
+                raise
             key, stream, towards = self._ready.popleft()
             self._readiness.set(bool(self._ready), False)
             port = self.tcp.getsockname()[1]
             return stream, self._name(towards, port), self._name(*key)
+
+    def _await(self, deadline_s: float | None, blocking: bool) -> None:
+        """With the lock held: wait for a connection."""
+        while not self._ready:
+            if self.closed:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            if not blocking:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                raise TimeoutError("timed out")
+            self._news.wait(left_s)
 
     def _name(self, address: bytes, port: int) -> Any:
         host = of_gid(address).host
