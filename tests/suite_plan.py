@@ -330,6 +330,7 @@ ONCE = (
             "verbs/test_verbs_cmid_forks.py",
             "verbs/test_verbs_examples.py",
             "verbs/test_verbs_program_ends.py",
+            "verbs/test_verbs_two_versions.py",
         ),
         (
             "channels/test_channels_hostile.py",
@@ -343,6 +344,7 @@ ONCE = (
             "sockets/test_sockets_stream.py",
             "storage/test_storage_network.py",
             "verbs/test_verbs_cmid_rules.py",
+            "verbs/test_verbs_several_addresses.py",
             "verbs/test_verbs_threads.py",
         ),
     ),
