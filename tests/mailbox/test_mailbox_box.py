@@ -292,6 +292,24 @@ def test_a_request_is_performed_and_its_outcome_comes_back(verbs_pair):
         left.outcome(number)
 
 
+def test_a_message_in_whose_action_the_loop_ends_counts_for_other_requests(verbs_pair):
+    left, right = join(verbs_pair)
+    done = []
+
+    def end(_):
+        raise KeyboardInterrupt
+
+    right.actions.update(end=end, note=done.append)
+    for action in ("end", "note"):
+        left.request(action, b"x", field(0, "u8", "==", 9))
+    left.send(b"\x09")
+    assert receive(right, left) == b"\x09"
+    with pytest.raises(KeyboardInterrupt):
+        right.poll()
+    drive(right, left)
+    assert done == [b"x"]
+
+
 def test_a_deadline_is_the_receivers_clock(verbs_pair):
     now = [0]
     left, right = join(verbs_pair, clock=lambda: now[0])

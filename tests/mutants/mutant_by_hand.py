@@ -459,6 +459,8 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "what was given back is undone once more as the stream ends"), BY_SOCKETS_RECEIVING_RULES),
     (m("hand-lv-asked-late", LIVENESS, "                found._asked = False  # first: who finds no room from here on says so again\n                if found._ask(not found._stream.writable):\n                    found.stalled()", "                if found._ask(not found._stream.writable):\n                    found._asked = False\n                    found.stalled()",
        "who once found room again never has its peer asked any more"), BY_SOCKETS_RECEIVING_RULES),
+    (m("hand-mb-interrupted-hand", BOX, "                self._in_hand.appendleft(hand)\n                raise\n", "                raise\n",
+       "a request is not performed as the action of another one has ended the loop"), "mailbox/test_mailbox_box.py"),
     (m("hand-mb-outcome-sent-before-put", BOX, "                if not self._put(OUTCOME, (outcome[1],)):\n                    return\n                self._requests.outcome_sent(outcome[0])", "                self._requests.outcome_sent(outcome[0])\n                if not self._put(OUTCOME, (outcome[1],)):\n                    return",
        "an outcome that found no room is never told"), BY_MAILBOX_RULES),
     (m("hand-mb-poll-keeps-floor", BOX, "        self._progress()\n        self._floor = -1\n        if self._entries:\n            self._settle()\n        self._wiring.take_completions()", "        self._progress()\n        if self._entries:\n            self._settle()\n        self._wiring.take_completions()",

@@ -345,12 +345,19 @@ class Mailboxes:
     def check(self) -> None:
         """Whatever was sent before, what is sent now arrives; in both directions."""
         for pair in self.pairs:
+            until(partial(self._is_answered, *pair))
             for one, other in (pair, pair[::-1]):
                 number = os.urandom(8)
                 while not one.try_send(number):
                     other.try_receive()
                     one.try_receive()  # whoever waits for room for outcomes takes nothing
                 self._arrives(one, other, number)
+
+    def _is_answered(self, one: Mailbox, other: Mailbox) -> bool:
+        """Whether all requests are."""
+        other.try_receive()
+        one.try_receive()
+        return not any(one.outcome(number) is None for number in list(one._tickets))
 
     def _arrives(self, one: Mailbox, other: Mailbox, number: bytes) -> None:
         def arrived() -> bool:

@@ -38,7 +38,7 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("streams_connects", 67), ("streams_exchanges", 1), ("streams_waits", 5), ("streams_closes", 29),
     ("verbs_contexts", 23), ("datagrams_opens", 97), ("identifiers_opens", 61), ("identifiers_connects", 397),
     ("datagrams_exchanges", 1), ("channels_exchanges", 1), ("channels_buffers", 5), ("channels_closes", 61),
-    ("mailboxes_exchanges", 5), ("mailboxes_many", 7), ("mailboxes_requests", 7),
+    ("mailboxes_exchanges", 5), ("mailboxes_many", 7), ("mailboxes_requests", 3),
     ("conditions_waits", 1), ("conditions_times", 1),
 ])  # fmt: skip
 def test_a_handler_that_raises_costs_the_call_alone(

@@ -233,7 +233,11 @@ class Mailbox:
         messages: list[bytes] = []
         self._batch_start = int(self._inbox.next_sequence) - 1
         for _ in range(limit + OTHERS_A_POLL):
-            if self._entries or len(messages) >= limit or not self._take_run(messages, limit):
+            if self._entries or len(messages) >= limit:
+                break
+            with deferred_signals.section():  # as in `_poll_inbox`
+                more = self._take_run(messages, limit)
+            if not more:
                 break
         self._statistics.received += len(messages)
         while self._entries and len(messages) < limit and self._poll_inbox() == TAKEN:
@@ -289,14 +293,20 @@ class Mailbox:
             if self._entries and self._requests.choked:
                 self._on_idle()  # the peer may wait for credit before it takes outcomes
                 break
-            verdict = inbox.poll()
+            deferred_signals.begin()  # a request or an outcome that is taken is dealt with
+            try:
+                verdict = inbox.poll()
+                kind = self._opener.kind  # an action may poll
+                if verdict == TAKEN and kind != DATA:
+                    self._take_other(kind)
+            finally:
+                deferred_signals.end()
             if verdict != TAKEN:
                 self._idle += 1
                 if self._idle >= IDLE_POLLS:
                     self._on_idle()
                 return int(verdict)
             self._idle = 0
-            kind = self._opener.kind
             if kind == DATA:
                 self._statistics.received += 1
                 if inbox.owed() >= self._credit_every:
@@ -304,7 +314,6 @@ class Mailbox:
                 if self._entries:
                     self._in_hand.append((inbox.taken_sequence, self._opener.message))
                 return TAKEN
-            self._take_other(kind)
             self._require_open()  # an action may have closed it
         return EMPTY
 
@@ -332,8 +341,12 @@ class Mailbox:
     def _settle(self) -> None:
         """The application came back: what it had in hand is processed."""
         while self._in_hand:
-            reached, message = self._in_hand.popleft()
-            self._requests.processed(reached, message, self._clock())
+            reached, message = hand = self._in_hand.popleft()
+            try:
+                self._requests.processed(reached, message, self._clock())
+            except BaseException:  # other requests may wait for this one
+                self._in_hand.appendleft(hand)
+                raise
         self._requests.processed(self._reached(), None, self._clock())
         self._require_open()  # an action may have closed it
         self._send_outcomes()
