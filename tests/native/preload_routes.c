@@ -177,13 +177,33 @@ static void found_devices(void)
     each = each->next;
     CHECK(!strcmp(each->next->name, "two") && !each->next->next);
     CHECK(count == 6 && all[0]->port->number == 1 && all[1]->port->number == 2); /* each port once */
-    CHECK(each->place_count == 4 && each->most_resources == 254 && each->most_depth == 254);
-    CHECK(each->guid == 0x0807060504030201 && !each->places[0].native && each->places[1].index == 2);
+    CHECK(each->place_count == 8 && each->most_resources == 254 && each->most_depth == 254);
+    CHECK(each->guid == 0x0807060504030201 && !each->places[0].native && each->places[2].index == 2);
+    CHECK(!is_used(&each->places[1]) && each->places[1].index == 1); /* empty, but an address may come */
     CHECK(place_at(&to, &found) == EADDRNOTAVAIL); /* no address of loopback here */
-    address(&each->places[2], "127.5.5.5");
+    struct ip comes = ip("10.7.7.7", 0), was;
+    ip_of_gid(gids[0], 0, &was);
+    CHECK(place_at(&comes, &found) == EADDRNOTAVAIL && !place_at(&was, &found) && found->index == 0);
+    memcpy(gids[1], comes.gid, 16), memset(gids[0], 0, 16);
+    CHECK(place_at(&was, &found) == EADDRNOTAVAIL); /* it has gone */
+    CHECK(!place_at(&comes, &found) && found->index == 1);
+    memcpy(gids[0], gids[1], 16), memset(gids[1], 0, 16);
+    CHECK(place_of(each->ports, comes.gid, comes.gid)->index == 1); /* as it is known */
+    CHECK(!place_at(&comes, &found) && found->index == 0); /* as it is */
+    memcpy(gids[1], was.gid, 16);
+    CHECK(place_of(each->ports, was.gid, was.gid)->index == 1);
+    comes = ip("127.5.5.5", 0);
+    memcpy(each->places[2].address, comes.gid, 16);
     CHECK(!place_at(&to, &found) && found == &each->places[2]);
     to = ip("::1", 0);
     CHECK(place_at(&to, &found) == EADDRNOTAVAIL); /* of the other IP version */
+    /* of a native port the used entries alone: no addresses come there */
+    struct device subnet = {.next = NULL};
+    struct port alone = {.number = 1, .device = &subnet};
+    port_now.link_layer = ETHERNET - 1;
+    memset(gids, 0, sizeof gids), memcpy(gids[1], native.gid, 16);
+    CHECK(!learn_places(&subnet, &alone) && subnet.place_count == 1 && subnet.places[0].index == 1);
+    free(subnet.places);
     CHECK(!port_open(each->ports) && !port_open(each->ports) && each->ports[0].cm == 6);
     each->gone = 1;
     CHECK(port_open(each->ports) == EIO && attach(each) == EIO);

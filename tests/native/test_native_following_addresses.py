@@ -62,3 +62,22 @@ def test_it_hears_of_addresses_and_finds_them_where_they_were(namespace, ask):
     assert change("del", SIX) == "1"
     assert change("add", NEW) == f"5 4=::ffff:{NEW}"
     assert ask("handle", 4, PEER) == "0"
+
+
+def test_rdma_cm_binds_to_the_addresses_that_there_are(namespace, ask):
+    def change(what, address):
+        namespace.ip("address", what, f"{address}/32", "dev", "here")
+        assert ask("event") == f"{GID_CHANGE} 1"
+
+    assert ask("bind", FIRST) == "0"
+    assert ask("bind", NEW) == str(errno.EADDRNOTAVAIL)
+    change("add", NEW)
+    assert ask("bind", NEW) == "0"
+    change("del", NEW)
+    assert ask("bind", NEW) == str(errno.EADDRNOTAVAIL)
+    assert ask("bind", FIRST) == "0"
+    change("del", FIRST)
+    assert ask("bind", FIRST) == str(errno.EADDRNOTAVAIL)
+    change("add", FIRST)
+    change("add", NEW)
+    assert [ask("bind", each) for each in (FIRST, NEW)] == ["0", "0"]

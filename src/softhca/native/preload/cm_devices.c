@@ -102,11 +102,17 @@ int place_add(struct device *device, const struct place *place)
     return error;
 }
 
+/* Of RoCE ports the empty entries of GID tables are places too, which addresses may take later. */
+static int is_used(const struct place *place)
+{
+    static const uint8_t none[16];
+    return memcmp(place->gid, none, sizeof none) != 0;
+}
+
 static int learn_places(struct device *device, struct port *port)
 {
     struct softhca_query_port query = {.port_num = port->number};
     struct softhca_query_port_reply attributes;
-    static const uint8_t none[16];
     int error;
     CALL(device->host, error, query_port, &query, &attributes);
     for (uint32_t index = 0; !error && index < attributes.gid_tbl_len && index < 256; index++) {
@@ -115,11 +121,12 @@ static int learn_places(struct device *device, struct port *port)
         struct softhca_query_gid ask = {.port_num = port->number, .index = index};
         struct softhca_query_gid_reply gid;
         CALL(device->host, error, query_gid, &ask, &gid);
-        if (error || !memcmp(gid.gid, none, sizeof none))
+        if (error)
             continue;
         memcpy(place.gid, gid.gid, 16);
         memcpy(place.address, gid.gid, 16);
-        error = place_add(device, &place);
+        if (!place.native || is_used(&place))
+            error = place_add(device, &place);
     }
     return error;
 }
@@ -145,6 +152,30 @@ static int learn(struct device *device)
     }
     /* each port may have an IP address besides, which is known later */
     return error ? error : places_grow(device, device->place_count + device->port_count);
+}
+
+/* Ask which GID stands at a place of a RoCE port now; whether it is another one. */
+static int place_renew(struct place *place)
+{
+    struct softhca_query_gid ask = {.port_num = place->port->number, .index = place->index};
+    struct softhca_query_gid_reply reply;
+    int error;
+    if (place->native || place->port->device->gone)
+        return 0;
+    CALL(place->port->device->host, error, query_gid, &ask, &reply);
+    if (error || !memcmp(place->gid, reply.gid, 16))
+        return 0;
+    memcpy(place->gid, reply.gid, 16);
+    memcpy(place->address, reply.gid, 16);
+    return 1;
+}
+
+static int places_renew(struct device *device)
+{
+    int renewed = 0;
+    for (uint32_t i = 0; device->host && i < device->place_count; i++)
+        renewed |= place_renew(&device->places[i]);
+    return renewed;
 }
 
 static void take_entries(struct port *port)
@@ -383,9 +414,9 @@ static int is_on_loopback(const struct place *place, const struct wanted *wanted
     return gid_is_loopback(place->address) && is_of_version(place, wanted);
 }
 
-/* The first place that fits best, by the first of the fits for which there is one. */
-static int choose(fit *const *fits, int count, const struct wanted *wanted, int otherwise,
-                  struct place **found)
+/* The first known place that fits best, by the first of the fits for which there is one: its number is `by`. */
+static int choose_known(fit *const *fits, int count, const struct wanted *wanted, int otherwise,
+                        struct place **found, int *by)
 {
     if (!listed())
         return ENODEV;
@@ -395,19 +426,33 @@ static int choose(fit *const *fits, int count, const struct wanted *wanted, int 
             if (error)
                 otherwise = error;
             for (uint32_t j = 0; !error && j < each->place_count; j++)
-                if (fits[i](&each->places[j], wanted)) {
+                if (is_used(&each->places[j]) && fits[i](&each->places[j], wanted)) {
                     *found = &each->places[j];
+                    *by = i;
                     return 0;
                 }
         }
     return otherwise;
 }
 
+/* The same of the places that there are: addresses come and go.  The first `exact` fits are of one address; who
+   has found it, and there still, need not ask for all. */
+static int choose(fit *const *fits, int count, int exact, const struct wanted *wanted, int otherwise,
+                  struct place **found)
+{
+    int by = count, renewed = 0, error = choose_known(fits, count, wanted, otherwise, found, &by);
+    if (!error && by < exact && !place_renew(*found))
+        return 0;
+    for (struct device *each = listed(); each; each = each->next)
+        renewed |= places_renew(each);
+    return renewed || by < exact ? choose_known(fits, count, wanted, otherwise, found, &by) : error;
+}
+
 int place_at(const struct ip *address, struct place **found)
 {
     fit *const fits[] = {has_address, is_on_loopback};
     struct wanted wanted = {.address = address};
-    return choose(fits, ip_is_localhost(address) ? 2 : 1, &wanted, EADDRNOTAVAIL, found);
+    return choose(fits, ip_is_localhost(address) ? 2 : 1, 1, &wanted, EADDRNOTAVAIL, found);
 }
 
 /* The address that the kernel's routes say packets to `destination` leave from. */
@@ -436,12 +481,13 @@ int place_towards(const struct ip *destination, struct place **found)
 {
     fit *fits[4] = {has_address};
     struct wanted wanted = {.address = destination};
-    int count = 1;
+    int count = 1, exact;
     if (source_towards(destination, wanted.gid))
         fits[count++] = has_gid;
+    exact = count;
     fits[count++] = is_in_subnet;
     fits[count++] = leads_anywhere;
-    return choose(fits, count, &wanted, ENETUNREACH, found);
+    return choose(fits, count, exact, &wanted, ENETUNREACH, found);
 }
 
 void devices_attach(void)
@@ -478,17 +524,24 @@ struct place **places_all(uint32_t *count)
     return found;
 }
 
-struct place *place_of(struct port *port, const uint8_t *gid, const uint8_t *address)
+static struct place *known_place_of(struct port *port, const uint8_t *gid, const uint8_t *address, int *best)
 {
     struct place *found = NULL;
-    int best = -1;
+    *best = -1;
     for (uint32_t i = 0; i < port->device->place_count; i++) {
         struct place *each = &port->device->places[i];
         int fit = !memcmp(each->gid, gid, 16) ? 1 + !memcmp(each->address, address, 16) : 0;
-        if (each->port != port || fit <= best)
+        if (each->port != port || fit <= *best)
             continue;
-        best = fit;
+        *best = fit;
         found = each;
     }
     return found;
+}
+
+struct place *place_of(struct port *port, const uint8_t *gid, const uint8_t *address)
+{
+    int best;
+    struct place *found = known_place_of(port, gid, address, &best);
+    return best < 1 && places_renew(port->device) ? known_place_of(port, gid, address, &best) : found;
 }
