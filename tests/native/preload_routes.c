@@ -197,6 +197,10 @@ static void found_devices(void)
     CHECK(!place_at(&to, &found) && found == &each->places[2]);
     to = ip("::1", 0);
     CHECK(place_at(&to, &found) == EADDRNOTAVAIL); /* of the other IP version */
+    memset(gids[2], 0, 16);
+    to = ip("2001:db8::5", 0);
+    CHECK(place_towards(&to, &found) == ENETUNREACH); /* an empty entry is no address of IPv6 */
+    to = ip("::1", 0);
     /* of a native port the used entries alone: no addresses come there */
     struct device subnet = {.next = NULL};
     struct port alone = {.number = 1, .device = &subnet};

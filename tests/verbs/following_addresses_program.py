@@ -4,8 +4,9 @@
 of its input says, and says by JSON what has come of it: ``event SIDE`` (waits for an asynchronous event:
 its kind and the table behind it), ``table SIDE``, ``connect OWN PEER INDEX INDEX`` (a pair of queue pairs
 between these addresses, at these entries), ``send`` (one message over it: status and message), ``write``
-(RDMA WRITEs over it: whether they come to be carried out in shared memory), ``handle INDEX PEER`` (an
-address handle: errno, 0 for none), ``cm OWN PEER`` (a connection by RDMA CM: likewise).
+(RDMA WRITEs over it: whether they come to be carried out in shared memory), ``put`` (one of them: its
+status), ``handle INDEX PEER`` (an address handle: errno, 0 for none), ``cm OWN PEER`` (a connection by RDMA
+CM: likewise).
 """
 
 import json
@@ -25,6 +26,7 @@ from softhca.verbs.cmid import CMID, CMEventChannel, ConnParam
 from softhca.verbs.device import Context
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
 from softhca.verbs.qp import QPAttr
+from softhca.verbs.wr import SGE, SendWR
 
 
 def joined(contexts, own, peer, own_index, peer_index):
@@ -78,6 +80,16 @@ class Session:
 
     def write(self):
         return in_memory(*self.pair)
+
+    def put(self):
+        """One RDMA WRITE over the last pair; its status."""
+        one, other = self.pair
+        wr = SendWR(opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(one.mr.buf, 64, one.mr.lkey)])
+        wr.set_wr_rdma(other.mr.rkey, other.mr.buf)
+        one.qp.post_send(wr)
+        while not (found := one.cq.poll()[1]):
+            pass
+        return int(found[0].status)
 
     def handle(self, index, peer):
         end = End(self.contexts[NAMES[0]])

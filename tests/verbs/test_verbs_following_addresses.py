@@ -184,7 +184,7 @@ def test_memory_is_shared_from_an_address_that_comes_and_not_from_one_that_has_g
     program.do("connect", NEW, RIGHT, 4, 0)
     assert program.do("write") is True
     assert program.change("del", NEW) == [gid(LEFT)] * 4
-    assert program.do("send") == [RETRIES_EXCEEDED, "empty"]
+    assert program.do("put") == RETRIES_EXCEEDED
     program.change("add", NEW)
     program.do("connect", NEW, RIGHT, 4, 0)
     assert program.do("write") is True
