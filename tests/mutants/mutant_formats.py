@@ -13,6 +13,7 @@ DRIVER_COMMAND_DESCRIPTORS = "driver/test_driver_command_descriptors.py"
 MANAGEMENT_LAYOUTS = "management/test_management_layouts.py"
 MANAGEMENT_NUMBERS = "management/test_management_numbers.py"
 MEMORY_TPT = "memory/test_memory_tpt.py"
+QUEUES_LAYOUT = "queues/test_queues_layout.py"
 STORAGE_NUMBERS = "storage/test_storage_numbers.py"
 TRANSPORT_OBSERVATION = "transport/test_transport_observation.py"
 VERBS_PROVIDER_NUMBERS = "verbs/test_verbs_provider_numbers.py"
@@ -223,5 +224,9 @@ FORMATS: tuple[tuple[Mutant, str], ...] = (
        "an adapter says that its port may change"), ADAPTER_ATTRIBUTES),
     (m("tpt-allocate-none", "memory/tpt.py", "        if count <= 0:\n            raise OSError(errno.EINVAL, f\"max_pages", "        if count < 0:\n            raise OSError(errno.EINVAL, f\"max_pages",
        "a run of no entries is taken"), MEMORY_TPT),
+    (m("cqe-opcode-wide", "queues/cqe.py", "(opcode & _BYTE) << abi.CQE_OPCODE_SHIFT", "opcode << abi.CQE_OPCODE_SHIFT",
+       "a wide opcode changes the flags"), QUEUES_LAYOUT),
+    (m("cqe-path-bits-wide", "queues/cqe.py", "| (path_bits & _BYTE) << abi.CQE_PATH_BITS_SHIFT", "| path_bits << abi.CQE_PATH_BITS_SHIFT",
+       "wide path bits change the LID"), QUEUES_LAYOUT),
 )
 """Each with the test file that finds it."""

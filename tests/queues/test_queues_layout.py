@@ -115,3 +115,16 @@ def test_a_completion_is_written_as_the_table_says(values):
              "vendor_err", "pkey_index", "sl", "slid", "path_bits", "timestamp_ns")  # fmt: skip
     entry.fill(*(values[name] for name in order))
     assert ctypes.string_at(entry.address, CQE.size_bytes) == packed(CQE, values)
+
+
+@pytest.mark.parametrize("name", ["status", "opcode", "wc_flags", "pkey_index", "sl", "slid", "path_bits"])
+def test_a_value_wider_than_its_field_touches_no_other_one(name):
+    entry = CompletionEntry()
+    order = ("wr_id", "status", "opcode", "wc_flags", "qp_num", "byte_len", "imm_or_key", "src_qp",
+             "vendor_err", "pkey_index", "sl", "slid", "path_bits", "timestamp_ns")  # fmt: skip
+    values = {field: place for place, field in enumerate(order, 1)}
+    bits = {field: 8 * WIDTHS[kind] for field, kind, _ in CQE.fields}[name]
+    entry.fill(*(values[field] | (0x7FFFFFFF & ~0 << bits if field == name else 0) for field in order))
+    written = CQE.packing().unpack(ctypes.string_at(entry.address, CQE.size_bytes))
+    found = dict(zip(CQE.names, written, strict=True))
+    assert {field: found[field] for field in order} == values

@@ -167,6 +167,8 @@ def test_masks_can_be_combined_and_listed_bit_by_bit() -> None:
     assert issubclass(access, IntFlag)
     assert [int(each) for each in access] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1 << 20]
     assert access.IBV_ACCESS_LOCAL_WRITE | access.IBV_ACCESS_REMOTE_READ == 5
+    optional = libibverbs_enums.IBV_ACCESS_OPTIONAL_RANGE
+    assert optional == sum(1 << bit for bit in range(20, 30))
 
 
 def test_connection_manager_names_stand_in_both_modules() -> None:
