@@ -182,7 +182,7 @@ ADDRESSES: tuple[tuple[Mutant, str], ...] = (
     (m("same-host-does-not-meet-the-new", ASSEMBLY, "                same_host.add_address(port_number, gid)\n", "                pass\n",
        "a new address shares no memory"), ON_FOLLOWING),
     (m("same-host-peers-of-the-gone-stay", SAME_HOST, "            if peer.address is address:\n                self._drop(peer)", "            if False:\n                self._drop(peer)",
-       "peers go on in memory with an address that has gone"), ON_FOLLOWING),
+       "peers go on in memory with an address that has gone"), "runtime/test_runtime_same_host_addresses.py"),
     (m("rdmacm-addresses-are-never-new", LOCAL_DEVICES, "if device in self._ports and changes == self._gid_changes[device]:", "if device in self._ports:",
        "RDMA CM binds to the addresses of its first second"), ON_RDMACM_DEVICES),
     (m("rdmacm-addresses-are-always-new", LOCAL_DEVICES, "if device in self._ports and changes == self._gid_changes[device]:", "if False:",

@@ -241,3 +241,14 @@ def test_a_peer_of_one_address_is_not_asked_again_soon_and_the_others_are(opened
     assert asked == gids
     assert shared_by(driver).path_to(1, gid_of("127.99.99.98"), gids[0]) is None  # nobody's address
     assert asked == gids
+
+
+def test_peers_leave_an_address_that_is_removed_and_no_other(pair):
+    (left, gids), (right, _) = pair
+    ends = [joined(*pair, (index, index)) for index in (0, 1)]
+    until(lambda: all(has_path(end) for each in ends for end in each), (left, right))
+    with devices.find(left.name).engine.loop.lock:
+        shared_by(left).remove_address(1, gids[1])
+    assert not has_path(ends[1][0])
+    until(lambda: not has_path(ends[1][1]), (left, right))
+    assert all(has_path(end) for end in ends[0])
