@@ -83,7 +83,7 @@ class DM(Resource):
             with translated("Failed to import DM"):
                 self._memory = self._driver.import_dm(UINT32(handle))
             self._length = self._memory.length
-            self._stretch = MappedRange(self._memory.address, self._length, self._free_bytes)
+            self._stretch = MappedRange(self._memory.address, self._length, self._memory.free)
             self._opened(context)
             return
         original = element_of(context.source, DM, handle, "DM")
@@ -104,11 +104,7 @@ class DM(Resource):
             return _mapping(length)
         with translated(f"Failed to allocate device memory of size {length}"):
             self._memory = self._driver.alloc_dm(length)
-        return MappedRange(self._memory.address, length, self._free_bytes)
-
-    def _free_bytes(self) -> None:
-        if self._memory is not None:
-            self._memory.free()
+        return MappedRange(self._memory.address, length, self._memory.free)  # nothing of this: no cycle
 
     def _give_back(self) -> None:
         with _lock:

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import gc
 import os
 import resource
 
@@ -67,6 +68,16 @@ def test_there_is_as_much_device_memory_as_the_device_says(ctx) -> None:
         refused(lambda bad=bad: DM(ctx, bad), errno.EINVAL)
     with pytest.raises(OverflowError):
         AllocDmAttr(-4)
+
+
+def test_device_memory_that_is_dropped_is_given_back_at_once(ctx) -> None:
+    """Without the collector."""
+    gc.disable()
+    try:
+        for _ in range(3):
+            DM(ctx, AllocDmAttr(length=ctx.query_device_ex().max_dm_size))
+    finally:
+        gc.enable()
 
 
 def test_a_region_over_device_memory_ends_with_it(ctx) -> None:
