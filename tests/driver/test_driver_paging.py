@@ -222,6 +222,35 @@ def test_the_pager_tells_of_trouble_once_until_it_is_over(monkeypatch, caplog):
     assert [record.getMessage() for record in caplog.records] == ["pages could not be fetched: no frames"] * 2
 
 
+def test_memory_whose_close_was_interrupted_is_closed_by_the_next_one(monkeypatch):
+    """By a signal handler that raises while the pager is waited for."""
+    memory = PageableMemory(PAGE_BYTES, LOCAL_WRITE | ON_DEMAND)
+
+    def interrupted(thread):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paging.threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        memory.close()
+    memory.close()
+    assert memory.state == paging.CLOSED
+    assert not memory._pager.is_alive()
+
+
+def test_memory_for_which_no_pager_can_be_had_is_given_back(monkeypatch):
+    before = os.listdir("/proc/self/fd")
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(paging.threading.Thread, "start", refused)
+    with pytest.raises(DriverError, match="a thread that brings pages") as caught:
+        PageableMemory(PAGE_BYTES, LOCAL_WRITE | ON_DEMAND)
+    assert caught.value.errno == errno.EAGAIN
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_descriptor_that_is_no_pageable_memory_is_refused(pair):
     session = pair.right.device.session
     read, write = os.pipe()

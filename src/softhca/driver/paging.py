@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from softhca.driver.errors import DriverError, refusal
+from softhca.machine import deferred_signals
 from softhca.machine.primitives import address_of, load64
 from softhca.machine.weak_members import WeakMembers
 from softhca.memory.bits import PAGE_BYTES
@@ -142,9 +143,11 @@ class AttachedMemory:
             if fd >= 0:
                 os.close(fd)
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def _drop(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "_access") and not is_ending():  # modules are cleared then
             self.close()
+
+    __del__ = deferred_signals.finalizer(_drop)
 
 
 class PageableMemory:
@@ -166,23 +169,33 @@ class PageableMemory:
         pager: bool = True,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
+        with deferred_signals.section():  # what was made is closed with the object
+            try:
+                self._memory = PagedMemory(length, rights, swap_directory)
+            except OSError as error:
+                raise refusal(error, f"making {length} bytes of pageable memory") from None
+            self.timeout_s = timeout_s
+            self.length = length
+            self.address = self._memory.address
+            self._devices: WeakMembers[DeviceDriver] = WeakMembers()
+            self.closing = False
+            self._pager: threading.Thread | None = None
+            self._lock = threading.RLock()
+            if pager and rights & ON_DEMAND:
+                self._start()
+            _owned.add(self)
+
+    def _start(self) -> None:
+        """Have a pager; DriverError EAGAIN where no thread can be had."""
+        pager = threading.Thread(
+            target=_serve, args=(weakref.ref(self), self._memory), name="softhca-pager", daemon=True
+        )
         try:
-            self._memory = PagedMemory(length, rights, swap_directory)
-        except OSError as error:
-            raise refusal(error, f"making {length} bytes of pageable memory") from None
-        self.timeout_s = timeout_s
-        self.length = length
-        self.address = self._memory.address
-        self._lock = threading.RLock()
-        self._devices: WeakMembers[DeviceDriver] = WeakMembers()
-        self.closing = False
-        self._pager: threading.Thread | None = None
-        if pager and rights & ON_DEMAND:
-            self._pager = threading.Thread(
-                target=_serve, args=(weakref.ref(self), self._memory), name="softhca-pager", daemon=True
-            )
-            self._pager.start()
-        _owned.add(self)
+            pager.start()
+        except RuntimeError as error:
+            self.close()
+            raise DriverError(errno.EAGAIN, f"a thread that brings pages: {error}") from None
+        self._pager = pager
 
     def used_by(self, device: DeviceDriver, handle: int) -> None:
         """A device of this process uses the memory."""
@@ -338,25 +351,30 @@ class PageableMemory:
 
     def close(self) -> None:
         """End the memory: its regions become invalid, in every process.  May be called again."""
-        if os.getpid() != self._memory.pid or self.closing:
+        if os.getpid() != self._memory.pid or self._memory.state == CLOSED:
             return
-        self.stop()
-        with self._lock:
-            self._memory.close()
+        with deferred_signals.section():  # but for the wait; who is interrupted there may close it again
+            self.stop()
+            with self._lock:
+                self._memory.close()
 
     def stop(self) -> None:
-        """End the pager, which reads what `close` unmaps; other processes may go on using the memory."""
-        if self.closing:
-            return
+        """End the pager, which reads what `close` unmaps; other processes may go on using the memory.  May be
+        called again.
+        """
         self.closing = True
-        if self._pager is not None:
-            self._memory.wake()
-            if self._pager is not threading.current_thread():
+        if self._pager is None or not self._pager.is_alive():
+            return
+        self._memory.wake()
+        if self._pager is not threading.current_thread():
+            with deferred_signals.waiting():
                 self._pager.join()
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def _drop(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "_lock") and not is_ending():  # modules are cleared then
             self.close()
+
+    __del__ = deferred_signals.finalizer(_drop)
 
 
 def _stop_all() -> None:

@@ -251,7 +251,8 @@ class MR(Resource):
         target = pd if flags & _PD and pd is not None else self.pd
         if target.ctx is not self.pd.ctx:
             raise PyverbsUserError("The new domain belongs to another context")
-        with self._changing:
+        # the device's registration, the driver's note of it and this object change together
+        with deferred_signals.section(), self._changing:
             with translated("Failed to rereg MR"):
                 self._key = self._driver.rereg_mr(
                     self._key.handle, int(flags), target.number, addr, length, int(access) & ~HINTS
