@@ -460,3 +460,65 @@ def test_a_handler_that_raises_while_its_process_forks_is_heard_behind_it(loopba
         },
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("late\nTrue 0\n", "")
+
+
+# finalizers
+
+
+class Dropped:
+    """``done`` names what its finalizers did; within ``during`` they are called."""
+
+    def __init__(self, done, name, during=lambda: None):
+        self.done, self.name, self.during = done, name, during
+
+    def drop(self):
+        self.during()
+        self.done.append((self.name, deferred.within()))
+
+    __del__ = deferred.finalizer(drop)
+
+
+def test_what_comes_within_a_finalizer_is_handled_behind_it(seen):
+    done = []
+
+    def during():
+        signal.raise_signal(signal.SIGUSR1)
+        done.append(list(seen))
+
+    Dropped(done, "one", during)
+    id(seen)  # behind a call Python looks for signals
+    assert done == [[] if COMPILED else [signal.SIGUSR1], ("one", COMPILED)]
+    assert seen == [signal.SIGUSR1]
+
+
+@compiled
+def test_within_a_section_or_in_another_thread_a_finalizer_begins_none(seen):
+    done = []
+    deferred.begin()
+    Dropped(done, "within")
+    still = deferred.within()
+    deferred.end()
+    thread = threading.Thread(target=lambda: Dropped(done, "elsewhere"))
+    thread.start()
+    thread.join()
+    assert still
+    assert done == [("within", True), ("elsewhere", False)]
+
+
+@compiled
+def test_what_a_handler_has_to_raise_before_a_finalizer_is_told_and_the_thing_is_closed(monkeypatch):
+    """As when the signal comes in one finalizer, and another follows before Python looks for signals."""
+    told, done = [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.exc_type))
+    before = signal.signal(signal.SIGUSR1, raise_late)
+    deferred.look_for_handlers()
+    try:
+        one, other = Dropped(done, "one", lambda: signal.raise_signal(signal.SIGUSR1)), Dropped(done, "other")
+        one.next = other
+        del other, one  # which goes first
+        id(done)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert done == [("one", True), ("other", True)]
+    assert told == [Late]
+    assert not deferred.within()

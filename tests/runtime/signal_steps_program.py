@@ -38,9 +38,13 @@ from softhca.verbs import enums as e
 from softhca.verbs.base import close_deferred
 from softhca.verbs.cq import CQ, CompChannel
 from softhca.verbs.device import Context
+from softhca.verbs.device_memory import DM, AllocDmAttr
 from softhca.verbs.mr import MR
+from softhca.verbs.mr_kinds import DMMR
+from softhca.verbs.pageable import PageableMemory, PageableMR
 from softhca.verbs.pd import PD
 from softhca.verbs.srq import SRQ, SrqAttr, SrqInitAttr
+from softhca.verbs.wq import WQ, RwqIndTable, RwqIndTableInitAttr, WQInitAttr
 
 LIMIT_S = limit_s(20)
 SETTLED_S = limit_s(3)
@@ -370,6 +374,42 @@ class Mailboxes:
         """Nothing is kept."""
 
 
+class Objects:
+    """Further objects of the verbs, which are closed, or dropped where the call is interrupted."""
+
+    def __init__(self) -> None:
+        self.context = Context()
+        self.pd, self.cq = PD(self.context), CQ(self.context, 16)
+        self.region = MR(self.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+
+    def memories(self) -> None:
+        memory = DM(self.context, AllocDmAttr(64))
+        DMMR(self.pd, 64, e.IBV_ACCESS_ZERO_BASED, dm=memory, offset=0).close()
+        memory.close()
+
+    def pageables(self) -> None:
+        rights = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_ON_DEMAND
+        memory = PageableMemory(8192, rights)
+        PageableMR(self.pd, memory, rights).close()
+        memory.close()
+
+    def rights(self) -> None:
+        self.region.rereg(e.IBV_REREG_MR_CHANGE_ACCESS, access=e.IBV_ACCESS_REMOTE_READ)
+
+    def tables(self) -> None:
+        queue = WQ(self.context, WQInitAttr(wq_pd=self.pd, wq_cq=self.cq))
+        RwqIndTable(self.context, RwqIndTableInitAttr(1, [queue, queue])).close()
+        queue.close()
+
+    def check(self) -> None:
+        """The region's keys are those of the device, and the device goes on."""
+        self.rights()
+        PD(self.context).close()
+
+    def clear(self) -> None:
+        """Nothing is kept."""
+
+
 class Conditions:
     """One that another thread notifies all the time; held twice, as by a handler that calls in its turn."""
 
@@ -425,7 +465,7 @@ def resources() -> dict[str, int]:
     return devices.find("steps").resources()
 
 
-KINDS = (Verbs, Streams, Datagrams, Channels, Mailboxes, Conditions)
+KINDS = (Verbs, Streams, Datagrams, Channels, Mailboxes, Objects, Conditions)
 
 
 def main() -> None:
@@ -446,7 +486,7 @@ def main() -> None:
         where, error = steps.run(step, getattr(things, operation))
         if error is not None and not isinstance(error, Late):
             wrong[f"{where}: {error!r} came out"] += 1
-        elif error is None and steps.handled and "__del__" not in where:  # there nobody could get it
+        elif error is None and steps.handled and "_drop" not in where:  # behind that nobody could get it
             wrong[f"{where}: what the handler raised was swallowed"] += 1
         try:
             in_time(f"{where} ({step})", things.check)

@@ -40,6 +40,7 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("datagrams_exchanges", 1), ("channels_exchanges", 1), ("channels_buffers", 5), ("channels_closes", 61),
     ("mailboxes_exchanges", 5), ("mailboxes_many", 7), ("mailboxes_requests", 3),
     ("conditions_waits", 1), ("conditions_times", 1),
+    ("objects_memories", 5), ("objects_pageables", 13), ("objects_rights", 5), ("objects_tables", 29),
 ])  # fmt: skip
 def test_a_handler_that_raises_costs_the_call_alone(
     signal_steps: Path, loopback_address: object, operation: str, stride: int

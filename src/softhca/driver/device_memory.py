@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from softhca.driver.errors import DriverError, refusal
+from softhca.machine import deferred_signals
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.mapping import Mapping
 from softhca.queues import control_fields as control
@@ -102,6 +103,8 @@ class DeviceMemory:
         if fd >= 0:
             os.close(fd)
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def _drop(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():  # modules are cleared then
             self._close()
+
+    __del__ = deferred_signals.finalizer(_drop)

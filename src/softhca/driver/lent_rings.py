@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from softhca.driver.errors import DriverError, refusal
+from softhca.machine import deferred_signals
 from softhca.machine.primitives import fill, map_pages, map_private, write_process
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.last_reference import AtLast
@@ -130,11 +131,13 @@ class LentRings:
             memory.free(frames)
         return True
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def _drop(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_ending():  # modules are cleared then
             return
         # What the collector finalizes may be brought back and be closed afterwards.
         self._end = AtLast(partial(_end_all, self._lent))
+
+    __del__ = deferred_signals.finalizer(_drop)
 
 
 def _require_writable(address: int, length: int) -> None:

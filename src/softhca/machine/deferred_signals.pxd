@@ -157,3 +157,5 @@ cdef unsigned int depth
 
 cpdef bint begin() except -1
 cpdef object end()
+cdef object _handle()
+cdef object _finalize(object close, object thing)

@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     def signals_look_is_due(look_ns: int) -> int: ...
     def PyErr_CheckSignals() -> int: ...
 
-__all__ = ["begin", "end", "go_on", "look_for_handlers", "pause", "section", "waiting", "within"]
+__all__ = ["begin", "end", "finalizer", "go_on", "look_for_handlers", "pause", "section", "waiting", "within"]
 
 LOOK_NS = cython.declare(cython.ulonglong, 1_000_000)  # between two looks, of 16 system calls each
 
@@ -116,6 +117,44 @@ def _handle() -> None:
     except BaseException:  # of the first one's handler: others may have come
         signals_look_again()
         raise
+
+
+def finalizer(close: Callable[[Any], object]) -> Callable[[Any], object]:
+    """What to make a class's ``__del__``: ``close(thing)`` in a section, since out of a finalizer nothing
+    comes, and what a handler raised within it would leave the thing half closed.
+
+    Where a handler has to run before, what it raises is told as all that finalizers raise, and the thing is
+    closed.
+    """
+
+    if not cython.compiled:
+        return close
+
+    def finalize(thing: Any) -> None:
+        if thread_ident() != main_thread or depth > 0:
+            close(thing)
+        else:
+            _finalize(close, thing)
+
+    return finalize
+
+
+def _finalize(close: Callable[[Any], object], thing: Any) -> None:
+    """`finalizer`'s, in the main thread and no section.  A function of C: names of modules may have gone."""
+    global depth
+    raised: BaseException | None = None
+    while signals_begin():
+        try:
+            _handle()
+        except BaseException as error:
+            raised = error
+    depth += 1
+    try:
+        close(thing)
+    finally:
+        end()
+    if raised is not None:
+        raise raised
 
 
 class section:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from softhca.machine import deferred_signals
+
 
 class AtLast:
     """Calls ``action``, which may be changed before, when it goes.
@@ -22,6 +24,8 @@ class AtLast:
     def __init__(self, action: Callable[[], object]) -> None:
         self.action = action
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def _go(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
             self.action()
+
+    __del__ = deferred_signals.finalizer(_go)

@@ -6,7 +6,7 @@ import os
 import sys
 from functools import partial
 
-from softhca.machine import primitives
+from softhca.machine import deferred_signals, primitives
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.last_reference import AtLast
 
@@ -51,8 +51,10 @@ class Mapping:
         """What unmaps it; refers to nothing but primitives."""
         return partial(primitives.unmap_pages, self.address, self.length)
 
-    def __del__(self) -> None:
+    def _drop(self) -> None:
         # What the collector finalizes may be brought back and be closed afterwards.
         # Threads that the end of the interpreter stops anywhere are left their memory until the very end.
         if self.length and not sys.is_finalizing():
             self._end = AtLast(self._unmap())
+
+    __del__ = deferred_signals.finalizer(_drop)

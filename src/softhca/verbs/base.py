@@ -241,10 +241,12 @@ class Resource(PyverbsCM):
 
     __reduce_ex__ = sole_owner
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def _drop(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # A handler of a signal may have raised before it was begun; at the end of all modules are cleared.
         if getattr(self, "_open", False) and not is_ending():
             close_dropped(self)
+
+    __del__ = deferred_signals.finalizer(_drop)
 
 
 class Dropped(Protocol):

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from softhca.driver.rdmacm.events import CONNECT_REQUEST, DatagramParameters, EventChannel, IdentifierEvent
+from softhca.machine import deferred_signals
 from softhca.verbs.addr import AHAttr
 from softhca.verbs.base import PyverbsObject, close_dropped, require, sole_owner, translated
 from softhca.verbs.librdmacm_enums import rdma_cm_event_type
@@ -102,10 +103,12 @@ class CMEvent(PyverbsObject):
 
     __reduce_ex__ = sole_owner
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    def _drop(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         event = None if is_ending() else getattr(self, "_event", None)  # modules are cleared then
         if event is not None and _is_left(event):
             close_dropped(self)
+
+    __del__ = deferred_signals.finalizer(_drop)
 
 
 def _is_left(event: IdentifierEvent) -> bool:
