@@ -419,6 +419,8 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "descriptors of refused commands stay open until garbage is collected"), "machine/test_machine_signals.py"),
     (m("hand-pr-unread-answer", "runtime/adapter_process.py", "            if not unread[0]:\n                break\n", "            break\n",
        "after a signal handler has raised each request gets the answer to the one before"), BY_RUNTIME_PROCESS_RULES),
+    (m("hand-pr-asks-within-a-wait", PROCESS, "            if self._waits_for_answer:\n", "            if False:\n",
+       "a request of a signal handler gets the answer to the one that it has interrupted"), BY_RUNTIME_PROCESS_RULES),
     (m("hand-pr-unread-descriptors-stay", "runtime/adapter_process.py", "                break\n            messages.close_all(received[1])\n", "                break\n",
        "what is passed to a request that a signal handler has ended stays open"), BY_RUNTIME_PROCESS_RULES),
     (m("hand-pr-handler-is-no-answer", PROCESS, "                self._unresponsive = not raised_by_handler(error)", "                self._unresponsive = True",

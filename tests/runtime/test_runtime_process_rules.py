@@ -41,7 +41,8 @@ class Channel(ProcessChannel):
         self._alive, self._kicked, self._leaving, self._polls, self._changes = True, False, False, 0, 0
         self._leader_lock, self._changes_lock = LeaderLock(), threading.RLock()
         self._changed = Condition(self._changes_lock)
-        self._asking, self._unresponsive, self._unread = threading.Lock(), False, [0]
+        self._asking, self._unresponsive, self._unread = threading.RLock(), False, [0]
+        self._waits_for_answer = False
 
     def check_alive(self):
         return self._alive
@@ -240,3 +241,20 @@ def test_the_answer_to_a_request_whose_wait_was_interrupted_is_nobody_elses(chan
     assert [channel._ask(DESCRIPTOR, descriptors=(0,))[0]["number"] for _ in range(2)] == [8, 9]
     assert os.read(reading, 1) == b"", "what was passed with it is closed"
     os.close(reading)
+
+
+def test_a_handler_that_asks_within_the_wait_for_an_answer_is_refused_and_nobody_waits(channel, monkeypatch):
+    refused = []
+
+    def asks(control):
+        with pytest.raises(OSError, match="has not answered") as caught:
+            channel._ask(DESCRIPTOR, descriptors=(0,))
+        refused.append(caught.value.errno)
+
+    messages.send_packet(channel.theirs, encode_answer(DESCRIPTOR, {"number": 7}))
+    monkeypatch.setattr(adapter_process, "_await_answer", asks)
+    assert channel._ask(DESCRIPTOR, descriptors=(0,))[0]["number"] == 7
+    monkeypatch.undo()
+    assert refused == [errno.EBUSY]
+    messages.send_packet(channel.theirs, encode_answer(DESCRIPTOR, {"number": 8}))
+    assert channel._ask(DESCRIPTOR, descriptors=(0,))[0]["number"] == 8

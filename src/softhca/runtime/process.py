@@ -78,7 +78,7 @@ class ProcessChannel(HostChannel):
         self._unread = [0]  # see `adapter_process.ask`
         self._given_up = False
         self._leader_lock = LeaderLock()
-        self._asking = threading.Lock()
+        self._asking, self._waits_for_answer = threading.RLock(), False
         # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._changes_lock = threading.RLock()
         self._changed = Condition(self._changes_lock)
@@ -117,11 +117,16 @@ class ProcessChannel(HostChannel):
     def _ask(
         self, message: int, values: Mapping[str, Any] | None = None, descriptors: tuple[int, ...] = ()
     ) -> tuple[Values, list[int]]:
-        """`adapter_process.ask`; after a request that timed out every further one fails."""
+        """`adapter_process.ask`; after a request that timed out every further one fails.  OSError EBUSY for a
+        signal handler's, within the wait for an answer: it would come behind that.
+        """
         with self._asking, deferred_signals.section():
+            if self._waits_for_answer:
+                raise OSError(errno.EBUSY, "the adapter process has not answered what was asked before")
             if self._control is None or self._unresponsive:
                 raise OSError(errno.EIO, "the adapter process does not answer" if self._unresponsive
                               else "the adapter process has ended")
+            self._waits_for_answer = True
             try:
                 return adapter_process.ask(
                     self._control, message, values, descriptors, unread=self._unread
@@ -129,6 +134,8 @@ class ProcessChannel(HostChannel):
             except TimeoutError as error:
                 self._unresponsive = not raised_by_handler(error)
                 raise
+            finally:
+                self._waits_for_answer = False
 
     @property
     def alive(self) -> bool:
