@@ -480,6 +480,7 @@ def main() -> None:
     in_time("no step", things.check)
     steps, wrong = Steps(library), Counter[str]()
     gc.collect()
+    gc.freeze()  # collections of many steps follow
     before, held = (descriptors(), threading.active_count()), resources()
     where = "?"
     while where:
