@@ -9,6 +9,8 @@ import threading
 import pytest
 
 from softhca.driver.adapters import HostAdapters
+from softhca.machine import deferred_signals
+from softhca.machine.condition import Condition
 from softhca.runtime import devices
 from softhca.storage import BlockDevice, FileDisk, IoUnit, Route, StorageError, UnitAddress, UnitConfig
 from softhca.storage.initiator_channel import HostConfig
@@ -115,3 +117,21 @@ def test_a_device_that_is_closed_lets_everybody_go(names, adapters, unit) -> Non
     finally:
         unit._lock.release()
     assert caught[0].errno == errno.ESHUTDOWN
+
+
+@pytest.mark.skipif(deferred_signals.__file__.endswith(".py"), reason="interpreted no signal is deferred")
+def test_no_signal_handler_keeps_those_who_wait_from_being_woken(names, adapters, unit, monkeypatch) -> None:
+    """It would raise between the last two steps of who drives, and the others wait without a limit."""
+    tell, within = Condition.notify_all, []
+
+    def tells(condition):
+        if condition is device._changed:
+            within.append(deferred_signals.within())
+        tell(condition)
+
+    with BlockDevice(adapters, [Route(names[0], 1, address(adapters, names[1]))], config=PATIENT) as device:
+        monkeypatch.setattr(Condition, "notify_all", tells)
+        device.read(0, 1)
+    monkeypatch.undo()
+    assert within
+    assert all(within)

@@ -213,8 +213,9 @@ class BlockDevice:
                 if not self._turn() and not ended():
                     self._wait()
             finally:
-                self._driving = False
-                self._changed.notify_all()
+                with deferred_signals.section():  # the others wait without a limit
+                    self._driving = False
+                    self._changed.notify_all()
 
     def _wait(self) -> None:
         """With the lock held, which is given away meanwhile: wait until something has come."""
@@ -313,11 +314,12 @@ class BlockDevice:
 
     def _finish(self, error: StorageError, further: Sequence[Operation] = ()) -> None:
         """With the lock held: it is over, and all that waits with it."""
-        self._end = error
-        for operation in [*further, *self._waiting]:
-            operation.error, operation.done = error, True
-        self._waiting.clear()
-        self._changed.notify_all()
+        with deferred_signals.section():  # the others wait without a limit
+            self._end = error
+            for operation in [*further, *self._waiting]:
+                operation.error, operation.done = error, True
+            self._waiting.clear()
+            self._changed.notify_all()
 
     def _device(self, name: str) -> DeviceDriver:
         """The open adapter; one that has died is given back first."""
