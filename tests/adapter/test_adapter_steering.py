@@ -146,7 +146,7 @@ def test_what_was_looked_up_is_kept_for_a_bounded_number_of_frames():
 
 def segment(vteps=(), number=1):
     port = SimpleNamespace(
-        gid_table=[OWN], number=number, source_port_for=lambda *_: 0xC001,
+        own=SimpleNamespace(gids=[OWN]), number=number, source_port_for=lambda *_: 0xC001,
         window_for=lambda peer: ("window", peer),
     )  # fmt: skip
     return Segment(port, 1, vteps)
