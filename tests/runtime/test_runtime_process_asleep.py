@@ -100,13 +100,13 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(loopback_address):
         held, done = threading.Event(), threading.Event()
 
         def hold():
-            with channel._wake_event._lock, channel._changed, channel._leader_lock._lock:
+            with channel._wake_event._lock, channel._changes_lock, channel._leader_lock._lock:
                 held.set()
                 done.wait()
 
         holder = threading.Thread(target=hold, daemon=True)
         holder.start()
-        held.wait()
+        assert held.wait(limit_s(10))
         started, starting = os.pipe()
         child = os.fork()  # which calls what the channel does in a child: it may hang in there
         if child == 0:

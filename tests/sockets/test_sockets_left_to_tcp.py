@@ -67,7 +67,7 @@ def test_a_forked_child_keeps_nothing_and_waits_for_nobody(left: tuple[sockets.s
     taken, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with made._changed:
+        with made._changed_lock:
             taken.set()
             assert over.wait(limit_s(60))
 

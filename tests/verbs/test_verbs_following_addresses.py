@@ -135,8 +135,9 @@ def test_a_port_without_its_first_address_works_by_the_others(start):
 def test_an_address_that_is_probed_for_waits_until_it_can_be_used(start, namespace):
     program = start("embedded")
     assert program.change("add", SIX) == [*[gid(LEFT)] * 4, gid(SIX)]
-    show = [*namespace.prefix, "ip", "-o", "address", "show", "dev", "here"]  # the link-local one may be, still
+    show = [*namespace.prefix, "ip", "-o", "address", "show", "dev", "here"]
     shown = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+    # the link-local one may be, still
     assert ["tentative" in line for line in shown.splitlines() if f"{SIX}/128" in line] == [False]
     program.namespace.ip("address", "add", "fd99::a/128", "dev", "here", "preferred_lft", "0", "nodad")
     assert program.do("event", "left")[1][5] == gid("fd99::a")
