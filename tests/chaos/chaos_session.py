@@ -282,8 +282,9 @@ class Session(Joining, Faults, Company):
             self._until(same, told, 5)
 
     @staticmethod
-    def _until(what: Any, word: Any, limit_s: float) -> None:
-        end = time.monotonic() + limit_s
+    def _until(what: Any, word: Any, quiet_s: float) -> None:
+        """``quiet_s``: the limit on a quiet machine."""
+        end = time.monotonic() + limit_s(quiet_s)
         while not what():
             if time.monotonic() > end:
                 raise Broken(word())
