@@ -33,6 +33,7 @@ from softhca.machine import deferred_signals
 from softhca.machine.condition import Condition
 from softhca.mailbox import Mailbox, Terms, reached
 from softhca.runtime import devices
+from softhca.sockets import listening
 from softhca.testing.verbs import VerbsEnd, attributes, make_end
 from softhca.verbs import enums as e
 from softhca.verbs.base import close_deferred
@@ -230,6 +231,10 @@ class Streams:
                 self.server.accept()[0].close()
         except OSError:
             self.server.settimeout(LIMIT_S)
+        kept_s, listening.UNCLAIMED_S = listening.UNCLAIMED_S, 0.0
+        for each in list(listening._served.values()):  # of connects that were interrupted before TCP's
+            each.give_up_old()
+        listening.UNCLAIMED_S = kept_s
 
 
 class Datagrams:
