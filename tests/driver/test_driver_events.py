@@ -3,12 +3,14 @@ and what becomes of them when somebody goes."""
 
 import errno
 import select
+import signal
 
 import pytest
 from scripted_channel import ScriptedDriver
 
 from softhca.driver.errors import DriverError
 from softhca.driver.events import ASYNCHRONOUS
+from softhca.machine import deferred_signals
 from softhca.queues.control_fields import (
     EVENT_CM,
     EVENT_COMM_EST,
@@ -434,3 +436,24 @@ def test_who_watches_is_told_of_the_end_whenever_it_comes_and_not_once_it_has_le
     assert told == ["early"]
     events.watch(late)  # the thread has ended, and tells nobody any more
     assert told == ["early", "late"]
+
+
+@pytest.mark.skipif(deferred_signals.__file__.endswith(".py"), reason="interpreted no signal is deferred")
+def test_what_is_taken_is_told_whatever_a_signal_handler_raises(driver, events):
+    """Else nobody hears of a completion, and who waits for it waits for ever."""
+    told = []
+
+    def late(number, frame):
+        raise TimeoutError("late")
+
+    before = signal.signal(signal.SIGUSR1, late)
+    deferred_signals.look_for_handlers()
+    events.add(Queue(3, on_event=lambda: signal.raise_signal(signal.SIGUSR1)))
+    events.add(Queue(4, on_event=lambda: told.append(4)))
+    tell(driver, (EVENT_COMPLETION, 3), (EVENT_COMPLETION, 4))
+    try:
+        with pytest.raises(TimeoutError, match="late"):
+            events.dispatch()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert told == [4]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from softhca.driver.channels import HostChannel
 from softhca.driver.descriptors import EventDescriptor
 from softhca.driver.errors import DriverError, refusal
+from softhca.machine import deferred_signals
 from softhca.queues.control_fields import (
     EVENT_CM,
     EVENT_COMPLETION,
@@ -272,9 +273,12 @@ class EventRouter:
 
     def dispatch(self) -> None:
         """Empty the event ring and queue every event where it belongs."""
+        if not self._channel.events.consumer.idle():
+            with deferred_signals.section():  # what is taken is told
+                self._dispatch()
+
+    def _dispatch(self) -> None:
         ring = self._channel.events
-        if ring.consumer.idle():
-            return
         fired: list[CqHandle] = []
         told: list[CmChannel] = []
         with self._lock:
