@@ -214,7 +214,9 @@ def test_a_server_of_ibping_is_found_and_answers(bench: Bench) -> None:
 def test_errors_of_a_port_are_seen_and_cleared(bench: Bench) -> None:
     end = bench.end_text("s2", 1)
     bench.ask("degrade", end, "symbol_error=500", "link-error-recovery=3")
-    text = bench.run("ibqueryerrors", "--threshold-file", os.devnull, status=1)  # there are some
+    wait_ms = round(limit_s(10) * 1000)  # a busy server answers later than in one second
+    query = ("ibqueryerrors", "-t", str(wait_ms), "--threshold-file", os.devnull)
+    text = bench.run(*query, status=1)  # there are some
     assert re.search(r"port 1: .*\[SymbolErrorCounter == 500\].*\[LinkErrorRecoveryCounter == 3\]", text)
     found = lids(bench)
     bench.run("perfquery", "-R", str(found[bench.topology.index("s2")]), "1")
@@ -222,7 +224,7 @@ def test_errors_of_a_port_are_seen_and_cleared(bench: Bench) -> None:
         told = bench.run("perfquery", option, str(found[0]), "1")
         levels = re.findall(rf"^{name}(\d+):\.+\d+$", told, re.MULTILINE)
         assert [int(level) for level in levels] == list(range(16))
-    assert "SymbolErrorCounter == 500" not in bench.run("ibqueryerrors", "--threshold-file", os.devnull)
+    assert "SymbolErrorCounter == 500" not in bench.run(*query)
 
 
 def test_ibportstate_changes_a_link_s_width_and_speed(tmp_path: Path) -> None:
