@@ -79,7 +79,6 @@ class ProcessChannel(HostChannel):
         self._given_up = False
         self._leader_lock = LeaderLock()
         self._asking, self._waits_for_answer = threading.RLock(), False
-        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._changes_lock = threading.RLock()
         self._changed = Condition(self._changes_lock)
         self._changes = 0

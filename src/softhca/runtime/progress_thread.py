@@ -73,7 +73,6 @@ class Progress:
         self._thread_wake_poll = select.poll()  # not select(): that knows no descriptor beyond 1023
         self._thread_wake_poll.register(self._thread_wake, select.POLLIN)
         self._leader_lock = LeaderLock()
-        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._changes_lock = threading.RLock()
         self._changed = Condition(self._changes_lock)
         self._leading = False

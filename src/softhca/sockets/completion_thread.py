@@ -45,7 +45,6 @@ class CompletionThread:
     def __init__(self, driver: DeviceDriver) -> None:
         self._driver = driver
         self.polling = DeviceCalls(driver)
-        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._changed_lock = threading.RLock()
         self._changed = Condition(self._changed_lock)
         self._counting = threading.Lock()

@@ -99,7 +99,6 @@ class DatagramEnd(DatagramPath):
         _ends[self._inode] = self
 
     def _make_locks(self) -> None:
-        # Taken by itself: in `Condition.__enter__` a signal handler may raise behind the taking.
         self._woken_lock = threading.RLock()
         self._woken = Condition(self._woken_lock)
 
