@@ -192,12 +192,13 @@ def mpi_end(seconds):
 
 def mpi_figures(seconds):
     """What MPI does, or None where it is not there."""
-    if importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None:
+    launcher = shutil.which("mpiexec.openmpi") or shutil.which("mpiexec")
+    if importlib.util.find_spec("mpi4py") is None or launcher is None:
         return None
-    command = ["mpiexec", "-n", "2", sys.executable, __file__, MPI, "--seconds", str(seconds)]
+    command = [launcher, "-n", "2", sys.executable, __file__, MPI, "--seconds", str(seconds)]
     variables = {
         **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "MPI4PY_MPIABI": "openmpi", "OMPI_MCA_rmaps_base_oversubscribe": "1",
     }  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.PIPE, env=variables, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else None
