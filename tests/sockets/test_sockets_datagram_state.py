@@ -254,6 +254,52 @@ def test_pages_whose_beginning_does_not_come_leave_them_too(arriving: Arriving) 
     assert sorted(state.free) == list(range(49))
 
 
+def test_what_lacks_a_part_leaves_slots_for_what_comes() -> None:
+    """Nothing would come any more, and so nothing would ever be given up, were all of them taken."""
+    arriving = Arriving(32)
+    arriving.state.decide(CLAIM, True, 0)
+    senders = [(GID, 10 + number) for number in range(3)]
+    for source in senders:
+        arriving.header(1, 15 * 4096, source=source)
+    for index in range(9):
+        for source in senders:
+            arriving.page(1, index, 4096, source)
+    assert (arriving.state.used, arriving.state.dropped) == (30, {})
+    arriving.page(1, 9, 4096, senders[0])
+    assert arriving.state.dropped == {"incomplete": 1}
+    assert sorted(arriving.state.free) == [0, *range(3, 30, 3), 30]
+    assert arriving.state.used == 20
+
+
+def test_a_short_datagram_finds_the_slots_of_what_stays_in_part(arriving: Arriving) -> None:
+    other = GID, 9
+    for number in range(4):
+        arriving.header(number, 15 * 4096, source=other)
+        for index in range(13):
+            arriving.page(number, index, 4096, other)
+    assert arriving.state.used > arriving.state.most_queued
+    arriving.now_ns += datagram_state.PARTIAL_NS
+    arriving.header(1, 10)
+    assert [each.total for each in arriving.state.queue] == [10]
+    assert arriving.state.dropped == {"incomplete": 4}
+
+
+def test_who_is_not_believed_yet_leaves_half_of_the_slots_to_those_who_are(arriving: Arriving) -> None:
+    stranger = Claim((GID, 9), CLAIM.address)
+    for _ in range(40):
+        arriving.header(1, 10, source=stranger.source)
+    assert arriving.state.dropped == {"full": 8}
+    arriving.header(1, 10)
+    assert len(arriving.state.queue) == 1
+    arriving.state.decide(stranger, False, 0)
+    assert (arriving.state.used, arriving.state.dropped) == (1, {"full": 8, "forged": 32})
+    arriving.header(1, 10, source=stranger.source)  # nothing of them is counted any more
+    assert (arriving.state.used, arriving.state.dropped["full"]) == (2, 8)
+    for _ in range(31):
+        arriving.header(1, 10, source=stranger.source)
+    assert arriving.state.dropped["full"] == 8
+
+
 def test_who_was_believed_longest_ago_is_asked_for_again_beyond_the_bound() -> None:
     arriving = Arriving(8)
     claims = [Claim((GID, number), CLAIM.address) for number in range(datagram_state.MOST_BELIEVED + 1)]

@@ -72,8 +72,9 @@ def test_who_is_not_believed_gets_no_credit_where_there_is_no_room() -> None:
     state = DatagramState(8)
     header = Header(HOST, 9, 1, 10, 0, 5).encode()
     source = bytes(16), 3
-    for slot in range(state.most_queued + 1):
-        state.arrived(slot, source, 10 + len(header), header, 0)
-    assert state.dropped[FULL] == 1
+    for slot in range(state.most_queued):
+        state.page_arrived(slot, (bytes(16), 4), PAGE_BYTES, slot, 0)
+    state.arrived(state.most_queued, source, 10 + len(header), header, 0)
+    assert state.dropped == {FULL: 1}
     assert not state.credits.touched
     assert not state.credits._senders

@@ -2,7 +2,7 @@ from softhca.sockets.datagram_credits cimport ReceiveCredits, Sender
 
 
 cdef class DatagramState:
-    cdef public Py_ssize_t slots, most_queued, _used
+    cdef public Py_ssize_t slots, most_queued, _used, _most_used, _most_waiting, _waiting_slots
     cdef public object queue, dropped, only, sending, _partials, _believed
     cdef public list gone, free, _asks
     cdef public dict _holders, _waiting

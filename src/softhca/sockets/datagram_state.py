@@ -2,9 +2,10 @@
 what is whole, whose word counts, what is dropped.
 
 Every slot is in one place: posted, in a partial datagram, in one that waits for its sender to be believed, or
-in the queue.  `free` gives those back that are to be posted again.  Who a message comes from is what the
-adapter says, a GID and a queue pair (`Source`); which UDP address that has is the message's own word, and
-counts only after it was asked for at that address (`claims`, `decide`).
+in the queue.  `free` gives those back that are to be posted again.  Nothing but messages brings the time
+here, so whatever lacks a part, or is not believed yet, leaves slots for messages that come.  Who a message
+comes from is what the adapter says, a GID and a queue pair (`Source`); which UDP address that has is the
+message's own word, and counts only after it was asked for at that address (`claims`, `decide`).
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class DatagramState:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.most_queued = slots - slots // 4
+        self._most_used = slots - max(slots // 16, 1)
+        self._most_waiting = slots // 2
         self.queue: deque[Datagram] = deque()
         self.dropped: Counter[str] = Counter()
         self.only: Address | None = None
@@ -91,6 +94,7 @@ class DatagramState:
         self._used = 0
         self._partials: OrderedDict[tuple[Source, int], _Partial] = OrderedDict()
         self._waiting: dict[Claim, list[Datagram]] = {}
+        self._waiting_slots = 0
         self._believed: OrderedDict[Claim, int] = OrderedDict()
         self._asks: list[Claim] = []
 
@@ -146,10 +150,13 @@ class DatagramState:
         found = self._partials.get((source, number))
         if found is None:
             if len(self._partials) >= MOST_PARTIALS:
-                _, oldest = self._partials.popitem(last=False)
-                self._drop(INCOMPLETE, oldest.slots)
+                self._give_up_oldest()
             found = self._partials[source, number] = _Partial(now_ns)
         return found
+
+    def _give_up_oldest(self) -> None:
+        _, oldest = self._partials.popitem(last=False)
+        self._drop(INCOMPLETE, oldest.slots)
 
     def expire(self, now_ns: int) -> None:
         """Give up what has not become whole in time."""
@@ -178,6 +185,8 @@ class DatagramState:
             slots = [pages[index][0] for index in range(header.pages)]
             size, position = header.page_bytes(0), header.position
             self._whole(Datagram(claim, header.total, partial.first, slots, size, position), now_ns)
+        elif self._used > self._most_used:
+            self._give_up_oldest()
 
     def _overtake(self, source: Source) -> None:
         """One of this sender is whole: what was before it and lacks a part will hardly be."""
@@ -190,6 +199,7 @@ class DatagramState:
 
     def _whole(self, found: Datagram, now_ns: int) -> None:
         if self._partials:
+            self.expire(now_ns)
             self._overtake(found.claim.source)
         believed = self.believes(found.claim, now_ns)
         if self._used > self.most_queued:
@@ -200,6 +210,9 @@ class DatagramState:
         if believed:
             self._queue(found, now_ns)
             return
+        if self._waiting_slots + len(found.slots) > self._most_waiting:
+            self._drop(FULL, found.slots)
+            return
         waiting = self._waiting.get(found.claim)
         if waiting is None:
             if len(self._waiting) >= MOST_CLAIMS:
@@ -208,6 +221,7 @@ class DatagramState:
             waiting = self._waiting[found.claim] = []
             self._asks.append(found.claim)
         waiting.append(found)
+        self._waiting_slots += len(found.slots)
 
     def _credit(self, found: Datagram, now_ns: int) -> Sender:
         claim, messages = found.claim, len(found.pages) + 1
@@ -246,6 +260,7 @@ class DatagramState:
             if len(self._believed) > MOST_BELIEVED:
                 self._believed.popitem(last=False)
         for each in self._waiting.pop(claim, ()):
+            self._waiting_slots -= len(each.slots)
             if true:
                 self._queue(each, now_ns)
             else:
