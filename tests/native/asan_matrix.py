@@ -1,9 +1,14 @@
 """The clients of these tests, and Debian's programs, with the library and the object beside it, all of ours
 compiled with AddressSanitizer and UBSan: ``python tests/native/asan_matrix.py`` (`make asan-native`).
+
+First rows of its own; then all tests of this folder that run programs (`TESTS`), and the distribution's
+pyverbs with all its tests (``tests/pyverbs_suites``), whose processes all run so.  What a process reports
+that is not looked at otherwise stands in a file of its own; one that reports is a failure.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,16 +19,21 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from native_world import (  # noqa: E402
+    ASAN_OPTIONS,
     CASES,
     CM_CASES,
     LIMIT_S,
+    SANITIZED,
     SANITIZERS,
     World,
     both,
     built,
     compiled_client,
     sanitized_library,
+    sanitizers,
 )
+
+from softhca.native import VARIABLE  # noqa: E402
 
 PAIRS = ["ibv_rc_pingpong -c -e -n 200", "ibv_rc_pingpong -c -N -n 200", "ibv_uc_pingpong -n 200",
          "ibv_ud_pingpong -s 1000 -e -n 200", "ibv_srq_pingpong -q 3 -n 200", "ibv_xsrq_pingpong -e",
@@ -32,6 +42,12 @@ PAIRS = ["ibv_rc_pingpong -c -e -n 200", "ibv_rc_pingpong -c -N -n 200", "ibv_uc
 CONNECTED = ["ucmatose -c 3", "udaddy -c 3", "rstream -S 3000 -C 10 -T v", "rping -C 3 -V"]
 RULES = ["raw_ethernet_fs_rate --server -B 02:00:00:00:00:02 -E 02:00:00:00:00:01 -n 50"]
 FIRST_PORT = 21_100
+TESTS = ("client", "fabric", "following_addresses", "hostile", "importing", "memory", "mpi", "objects",
+         "perftest", "programs", "qemu", "rdmacm", "run", "scaling", "several_addresses", "two_ports",
+         "two_versions")  # fmt: skip
+"""Files of tests that run programs."""
+PYVERBS_FAILS = "tests.test_addr.AHTest.test_create_ah_roce"
+"""The one case of pyverbs that fails, without sanitizers too (``tests/pyverbs_suites``)."""
 MARKS = ("ERROR: AddressSanitizer", "runtime error:")
 
 
@@ -97,29 +113,63 @@ def matrix(world: World, clients: dict[str, Path]) -> list[tuple[str, Callable[[
     return rows
 
 
-def main() -> int:
+def rows(folder: Path) -> int:
     """Run the matrix; how many rows failed."""
     failed = 0
+    (folder / "checked").mkdir()
+    told = sanitized_library(folder / "checked")
+    library = built(folder)
+    clients = {name: compiled_client(library, folder, name, SANITIZERS)
+               for name in ("verbs_client", "rdmacm_client", "import_client")}  # fmt: skip
+    world = World(library, "*")
+    world.environment.update(told)
+    for name, run in matrix(world, clients):
+        try:
+            said = run()
+        except (AssertionError, OSError) as error:
+            said = f"{error}\nstatus unknown"
+        wrong = any(mark in said for mark in (*MARKS, "\nstatus "))
+        failed += wrong
+        print(f"{name}: {'FAILED' if wrong else 'clean'}", flush=True)
+        if wrong:
+            print(said[-4000:])
+    world.end()
+    return failed
+
+
+def reported(folder: Path) -> int:
+    """How many processes wrote a report of an error below ``folder``; prints them."""
+    wrong = [text for each in sorted(folder.iterdir())
+             if any(mark in (text := each.read_text(errors="replace")) for mark in MARKS)]  # fmt: skip
+    print("\n".join(text[:4000] for text in wrong), end="", flush=True)
+    return len(wrong)
+
+
+def tests(folder: Path) -> int:
+    """Run the tests of programs, and pyverbs' own; how many of these runs failed, and processes reported."""
+    (folder / "reports").mkdir()
+    words = {
+        "ASAN_OPTIONS": f"{ASAN_OPTIONS}:verify_asan_link_order=0:log_path={folder / 'reports' / 'asan'}",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    names = [str(HERE / f"test_native_{name}.py") for name in TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names]
+    done = subprocess.run(command, env={**os.environ, **words, SANITIZED: "1"}, cwd=HERE.parents[1])
+    failed = int(done.returncode != 0)
+    words |= {VARIABLE: str(folder / "checked" / "libibverbs.so.1"), "LD_PRELOAD": " ".join(sanitizers())}
+    suite = HERE.parent / "pyverbs_suites" / "suite.py"
+    said = subprocess.run([sys.executable, str(suite), "--form", "library"], env={**os.environ, **words},
+                          stdout=subprocess.PIPE, text=True).stdout  # fmt: skip
+    cases = [line.split(" | ") for line in said.splitlines() if line.startswith("| tests.")]
+    wrong = [name for name, outcome, _ in cases if outcome in ("FAIL", "ERROR") and PYVERBS_FAILS not in name]
+    print(f"pyverbs: {len(cases)} cases, wrong: {wrong or 'none'}", flush=True)
+    return failed + (wrong != [] or not cases) + reported(folder / "reports")
+
+
+def main() -> int:
+    """Run all of it; how much failed."""
     with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        (folder / "checked").mkdir()
-        told = sanitized_library(folder / "checked")
-        library = built(folder)
-        clients = {name: compiled_client(library, folder, name, SANITIZERS)
-                   for name in ("verbs_client", "rdmacm_client", "import_client")}  # fmt: skip
-        world = World(library, "*")
-        world.environment.update(told)
-        for name, run in matrix(world, clients):
-            try:
-                said = run()
-            except (AssertionError, OSError) as error:
-                said = f"{error}\nstatus unknown"
-            wrong = any(mark in said for mark in (*MARKS, "\nstatus "))
-            failed += wrong
-            print(f"{name}: {'FAILED' if wrong else 'clean'}", flush=True)
-            if wrong:
-                print(said[-4000:])
-        world.end()
+        failed = rows(Path(text)) + tests(Path(text))
     print(f"{failed} failed (limit of each program {LIMIT_S:.0f} s)")
     return failed
 

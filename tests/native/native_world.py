@@ -32,6 +32,9 @@ CM_CASES = [
 """What ``rdmacm_client`` tries with sanitizers.  Not forks: a child of a program with threads may find the
 sanitizers' own locks taken for ever (GCC 12)."""
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0")
+ASAN_OPTIONS = "detect_leaks=0:allocator_may_return_null=1"
+SANITIZED = "SOFTHCA_TEST_SANITIZED"
+"""Where this variable is set, all that is made of C here has `SANITIZERS`, and all programs run so."""
 LISTENS_NOT = re.compile("REJECTED[,;] error:? 8|UNREACHABLE[,;] error: 1|Connection refused|"
                          "CM event bl blka 8|rpoll: ")  # fmt: skip
 """What a program says whose peer does not listen yet."""
@@ -45,7 +48,9 @@ their channel: a race of its own, with the kernel's device, too.  Its exit statu
 
 
 def built(folder: Path) -> Path:
-    """The library: the installed one, or one that is compiled now."""
+    """The library: the installed one, or one that is compiled now, with `SANITIZERS` where `SANITIZED`."""
+    if SANITIZED in os.environ:
+        return library_made(folder, SANITIZERS)
     found = library()
     return library_made(folder, ("-Werror",)) if found is None else found
 
@@ -71,6 +76,8 @@ def compiled_client(
     if command is None:
         pytest.skip("there is no C compiler")
     source = Path(__file__).with_name(f"{name}.c")
+    if SANITIZED in os.environ:
+        flags = (*flags, *SANITIZERS)
     subprocess.run([*command, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{build.SOURCES}",
                     f"-I{build.SOURCES / 'preload'}", str(source), "-o", str(folder / name),
                     str(library_path), *flags], check=True)  # fmt: skip
@@ -114,9 +121,14 @@ def sanitized_library(folder: Path) -> dict[str, str]:
     """The library and the object beside it, made in ``folder`` with sanitizers, and what a program is told
     that is given them.
     """
-    objects = sanitizers()
-    return {"LD_PRELOAD": " ".join([*objects, preload(library_made(folder, SANITIZERS))]),
-            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}  # fmt: skip
+    made = library_made(folder, SANITIZERS)
+    objects = (str(made), str(made.with_name(PATHS_NAME)))
+    return {"LD_PRELOAD": " ".join((*sanitizers(), *objects)), "ASAN_OPTIONS": ASAN_OPTIONS}
+
+
+def checked() -> dict[str, str]:
+    """What `softhca run` is told whose programs are to run with sanitizers where `SANITIZED` is set."""
+    return {"LD_PRELOAD": " ".join(sanitizers())} if SANITIZED in os.environ else {}
 
 
 def needs(*programs: str) -> None:
@@ -132,7 +144,8 @@ def needs(*programs: str) -> None:
 
 def preload(library_path: Path, *others: str | Path) -> str:
     """What gives a program the library, what stands beside it, and others behind them."""
-    return " ".join(map(str, (library_path, library_path.with_name(PATHS_NAME), *others)))
+    ours = (library_path, library_path.with_name(PATHS_NAME))
+    return " ".join(map(str, (*checked().values(), *ours, *others)))
 
 
 class World:

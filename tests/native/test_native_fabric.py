@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("yaml", reason="PyYAML: pip install 'softhca[fabric]'")
 
-from native_world import CHANNEL_CLOSED, ended, needs
+from native_world import CHANNEL_CLOSED, checked, ended, needs
 
 from machine_speed import limit_s
 from softhca.native import library
@@ -35,7 +35,7 @@ def both_ends(fabric: Path | str, server: str, client: str, ends: str = ENDS) ->
     script = ends.replace("$SERVER", server).replace("$CLIENT", client)
     command = [sys.executable, "-m", "softhca", "run", "--link", f"fabric:{fabric}", "--fabric-name", NAME,
                "-n", "2", "--", "sh", "-c", script]  # fmt: skip
-    environment = {**os.environ, "SOFTHCA_ADAPTER": "process"}
+    environment = {**os.environ, **checked(), "SOFTHCA_ADAPTER": "process"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s(90), env=environment)
     assert done.returncode == 0 or CHANNEL_CLOSED in done.stderr, done.stderr[-2000:]
     return done.stdout
@@ -137,7 +137,7 @@ def test_addresses_of_ipv6_on_a_native_fabric() -> None:
     needs("rping")
     softhca = [sys.executable, "-m", "softhca"]
     serve = ["fabric", "serve", NATIVE, "--name", NAME, "--manager=s1-0", "--addresses", "fd00::1,fd00::2"]
-    environment = {**os.environ, "SOFTHCA_ADAPTER": "process"}
+    environment = {**os.environ, **checked(), "SOFTHCA_ADAPTER": "process"}
 
     def host(number: int, *words: str) -> subprocess.Popen[str]:
         device = {"SOFTHCA_DEVICES": f"softhca0=fabric:{NAME}/h{number}"}

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_world import LIMIT_S, needs
+from native_world import LIMIT_S, checked, needs
 
 from softhca.cli.native_programs import LAUNCHERS, wants_devices
 
@@ -30,8 +30,9 @@ def ranks(tmp_path_factory):
 def run(libibverbs, count, *words, **variables):
     """Run ``words`` in ``count`` ranks; what they said, in both ways."""
     path = os.pathsep.join(filter(None, sys.path))
-    environment = {**os.environ, **ROOT, "PYTHONPATH": path, "SOFTHCA_LIBIBVERBS": str(libibverbs),
-                   "UCX_TLS": "rc,ud,self", "UCX_NET_DEVICES": "softhca0:1", **variables}  # fmt: skip
+    environment = {**os.environ, **ROOT, **checked(), "PYTHONPATH": path,
+                   "SOFTHCA_LIBIBVERBS": str(libibverbs), "UCX_TLS": "rc,ud,self",
+                   "UCX_NET_DEVICES": "softhca0:1", **variables}  # fmt: skip
     environment.pop("SOFTHCA_ADAPTER", None)
     return subprocess.run(
         [sys.executable, "-P", "-m", "softhca", "run", "--", "mpirun", "-n", str(count), *OVER_UCX, *words],

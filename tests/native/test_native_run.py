@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_world import LIMIT_S, needs
+from native_world import LIMIT_S, checked, needs
 
 from softhca.cli.errors import CommandError
 from softhca.cli.native_programs import PRELOAD, decide, needed, obstacle, preloaded, wants_devices
@@ -20,7 +20,8 @@ CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 def softhca_run(libibverbs, *words, **variables):
     path = os.pathsep.join(filter(None, sys.path))
-    environment = {**os.environ, "PYTHONPATH": path, "SOFTHCA_LIBIBVERBS": str(libibverbs), **variables}
+    environment = {**os.environ, **checked(), "PYTHONPATH": path, "SOFTHCA_LIBIBVERBS": str(libibverbs),
+                   **variables}  # fmt: skip
     return subprocess.run(
         [sys.executable, "-P", "-m", "softhca", "run", *words],
         capture_output=True,
@@ -29,6 +30,11 @@ def softhca_run(libibverbs, *words, **variables):
         env=environment,
         stdin=subprocess.DEVNULL,
     )
+
+
+def beside(libibverbs):
+    """What gives a program the object for paths alone."""
+    return " ".join((*checked().values(), str(libibverbs.with_name("libsofthca-paths.so"))))
 
 
 def test_a_program_in_c_gets_a_device(libibverbs):
@@ -140,9 +146,8 @@ def test_ucx_may_sleep_for_what_came_before_it_armed_its_queues(libibverbs, unus
 def test_files_elsewhere_are_as_they_are(libibverbs, tmp_path):
     (tmp_path / "own" / "class" / "infiniband" / "x").mkdir(parents=True)
     (tmp_path / "own" / "class" / "infiniband" / "x" / "name").write_text("found\n")
-    paths = libibverbs.with_name("libsofthca-paths.so")
     own = str(tmp_path / "own")
-    environment = {"PATH": os.defpath, "LD_PRELOAD": str(paths), "SOFTHCA_SYSTEM_FILES": own}
+    environment = {"PATH": os.defpath, "LD_PRELOAD": beside(libibverbs), "SOFTHCA_SYSTEM_FILES": own}
 
     def said(*command, **variables):
         return subprocess.run(command, capture_output=True, text=True, env={**environment, **variables})
@@ -193,8 +198,9 @@ def test_every_way_to_ask_for_a_file_is_answered(libibverbs, tmp_path):
     (tmp_path / "class" / "infiniband" / "x").mkdir(parents=True)
     (tmp_path / "class" / "infiniband" / "x" / "name").write_text("found\n")
     (tmp_path / "class" / "infiniband" / "link").symlink_to("x")
-    paths = libibverbs.with_name("libsofthca-paths.so")
-    environment = {**os.environ, "LD_PRELOAD": str(paths), "SOFTHCA_SYSTEM_FILES": str(tmp_path)}
+    environment = {
+        **os.environ, "LD_PRELOAD": beside(libibverbs), "SOFTHCA_SYSTEM_FILES": str(tmp_path)
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-I", "-c", ASKS], env=environment, capture_output=True, text=True, timeout=LIMIT_S
     )
