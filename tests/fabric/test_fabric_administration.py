@@ -9,7 +9,7 @@ from administration_tools import ALL, DELETE, GET, SET, TABLE, Asker, mask
 
 from softhca.fabric.generators import fat_tree, torus
 from softhca.fabric.manager import states
-from softhca.fabric.manager.administration import MOST_TRANSFERS
+from softhca.fabric.manager.administration import MOST_TRANSFERS, MOST_TRANSFERS_TO_ONE
 from softhca.fabric.manager.managed_fabric import ManagedFabric
 from softhca.fabric.manager.manager import FabricManager, ManagerConfig
 from softhca.fabric.manager.partitions import Partition
@@ -305,12 +305,16 @@ def test_a_table_that_is_not_acknowledged_is_sent_again_and_given_up() -> None:
 
 def test_tables_under_way_are_bounded() -> None:
     managed, manager, asker = bring_up()
-    for _ in range(MOST_TRANSFERS + 2):
-        asker.send(asker.datagram(TABLE, a.ATTRIBUTE_NODE_RECORD))
-    asker._turn()
-    assert manager.administration.counters["busy"] == 2
-    statuses = [int.from_bytes(data[4:6], "big") for data in asker.arrived]
-    assert statuses.count(c.STATUS_BUSY) == 2
+    requests = ((asker, MOST_TRANSFERS_TO_ONE + 2, 2),)
+    requests += ((Asker(managed, (4, 1)), MOST_TRANSFERS_TO_ONE - 1, 0), (Asker(managed, (5, 1)), 3, 2))
+    for each, asked, refused in requests:
+        for _ in range(asked):
+            each.send(each.datagram(TABLE, a.ATTRIBUTE_NODE_RECORD))
+        each._turn()
+        statuses = [int.from_bytes(data[4:6], "big") for data in each.arrived]
+        assert statuses.count(c.STATUS_BUSY) == refused
+    counters = manager.administration.counters
+    assert (counters["transfers"], counters["busy"]) == (MOST_TRANSFERS, 4)
     managed.run_until(managed.now + 5 * SECOND_NS)
     asker.arrived.clear()
     assert len(asker.records(a.NodeRecord)) == len(TREE.nodes)

@@ -220,6 +220,25 @@ def test_a_receiver_that_acknowledges_the_same_again_and_again_is_given_up() -> 
     assert kinds == [rmpp.DATA, rmpp.DATA, rmpp.ABORT]
 
 
+def test_acknowledgements_of_nothing_new_keep_no_sender_from_its_end() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(20_000), timeout_ns=10, retries=1)
+    said = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, 1, 9)
+    ack = (HEADER.encode() + said.encode()).ljust(256, b"\0")
+    sender.start(0)
+    assert len(sender.receive(ack, 0)) == 8
+    for now in range(1, 21):
+        sender.receive(ack, now)
+        sender.expire(now)
+    assert (sender.done, sender.complete) == (True, False)
+    wider = Sender(HEADER, a.AdministrationHeader(), bytes(20_000), timeout_ns=10, retries=1)
+    wider.start(0)
+    for now in range(1, 1000):
+        said = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, 0, now)
+        wider.receive((HEADER.encode() + said.encode()).ljust(256, b"\0"), now)
+        wider.expire(now)
+    assert wider.done
+
+
 def test_a_sender_whose_data_have_come_waits_for_nothing() -> None:
     sender, _, _ = transfer(bytes(900), 0.0, 1)
     assert (sender.done, sender.deadline_ns) == (True, rmpp.NEVER_NS)

@@ -83,10 +83,13 @@ class Sender:
         acknowledged, window = said.segment_number, said.payload_length
         if not self._acknowledged <= acknowledged <= self._sent or window < self._window_last:
             return []
+        last = max(self._window_last, min(window, acknowledged + MOST_AHEAD))
+        if (acknowledged, last) == (self._acknowledged, self._window_last):
+            return []  # nothing new: it keeps no timer from ending
         if acknowledged > self._acknowledged:
             self._tries = 0
         self._acknowledged = acknowledged
-        self._window_last = max(self._window_last, min(window, acknowledged + MOST_AHEAD))
+        self._window_last = last
         if acknowledged >= self.segments:
             self.done = True
             self.deadline_ns = NEVER_NS

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from softhca.fabric.manager.manager import FabricManager
 
 MOST_TRANSFERS = 128
+MOST_TRANSFERS_TO_ONE = MOST_TRANSFERS // 2
+"""One LID leaves the others as many."""
 MOST_ANSWER_BYTES = 16 << 20
 MOST_EXAMINED = 1 << 20
 """Records, and pairs of ports, that a query may make the manager look at."""
@@ -240,7 +242,7 @@ class SubnetAdministration:
             self.counters["drops_form"] += 1  # a request of several segments
         elif query.key in self._transfers or self.lookups.has(query.key):
             self.counters["drops_transfer"] += 1  # asked again while the answer is under way
-        elif header.method in _TRANSFERRED and len(self._transfers) >= MOST_TRANSFERS:
+        elif header.method in _TRANSFERRED and not self._may_transfer_to(query.lid):
             self._busy(query)
         else:
             try:
@@ -248,6 +250,12 @@ class SubnetAdministration:
             except RefusedError as error:
                 self._refuse(query, error.status)
         self._budget.charge(query.lid, 1)
+
+    def _may_transfer_to(self, lid: int) -> bool:
+        """Whether one more table may be sent to a LID."""
+        if len(self._transfers) >= MOST_TRANSFERS:
+            return False
+        return sum(to == lid for to, _ in self._transfers) < MOST_TRANSFERS_TO_ONE
 
     def _busy(self, query: Query) -> None:
         self.counters["busy"] += 1
