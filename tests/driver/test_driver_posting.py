@@ -324,6 +324,47 @@ def test_what_a_queue_pair_has_completed_is_dropped_and_neither_others_nor_later
     assert taken(polled) == list(range(10, 16)), "room was given back"
 
 
+def test_what_is_dropped_gives_its_room_back_though_nobody_polls():
+    polled = Polled(4)
+    for qp_num in range(20, 60):
+        for wr_id in range(3):
+            polled.post(wr_id, qp_num=qp_num)
+        polled.poller.drop(qp_num)
+        assert polled.poller.waiting() == 0
+    polled.post(1, qp_num=7)
+    polled.post(2, qp_num=8)
+    polled.post(3, qp_num=9)
+    polled.poller.drop(8)  # not the first: it keeps its place, and its neighbours theirs
+    assert polled.poller.waiting() == 3
+    polled.poller.drop(7)
+    assert polled.poller.waiting() == 1
+    polled.post(4, qp_num=8)
+    assert not polled.queue.overflowed
+    assert taken(polled) == [3, 4]
+
+
+def test_what_is_malformed_behind_dropped_completions_is_the_next_polls_matter():
+    polled = Polled(4)
+    polled.post(1, qp_num=5)
+    polled.queue.producer.push(address_of(bytearray(CQE_BYTES)), CQE_BYTES - 8)
+    polled.poller.drop(5)
+    assert polled.poller.waiting() == 1
+    with pytest.raises(DriverError) as caught:
+        polled.poller.poll(1)
+    assert caught.value.errno == errno.EIO
+
+
+def test_who_drops_in_the_middle_of_an_own_poll_leaves_the_ring_to_it():
+    """A signal handler may do it."""
+    polled = Polled(4)
+    polled.post(1, qp_num=5)
+    polled.poller.acquire()
+    polled.poller.drop(5)
+    assert polled.poller.waiting() == 1
+    polled.poller.release()
+    assert taken(polled) == []
+
+
 def test_nothing_is_dropped_where_nothing_waits():
     polled = Polled()
     polled.poller.drop(5)

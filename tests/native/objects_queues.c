@@ -249,9 +249,10 @@ static struct softhca_send_wqe posted(const struct ring *ring, uint32_t n, unsig
     return wqe;
 }
 
-static uint32_t unread_qp;
+static uint32_t unread_qp, unread_before_it;
 static void put_unread(void)
 {
+    put(resized, &(struct softhca_cqe){.qp_num = unread_before_it, .wr_id = 3, .opcode = SOFTHCA_WC_RECV}, 48);
     put(resized, &(struct softhca_cqe){.qp_num = unread_qp, .wr_id = 1, .opcode = SOFTHCA_WC_RECV}, 48);
 }
 
@@ -430,15 +431,17 @@ static void dropping(void)
     CHECK(CQ(recv)->ring.control->head == CQ(recv)->ring.control->tail); /* their room is given back, too */
     completes(send, sent), completes(recv, came); /* those of later work are */
     CHECK(poll_cq(send, 1, &wc) == 1 && wc.wr_id == 1 && poll_cq(recv, 4, &wc) == 1);
-    completes(recv, came), completes(recv, came);
+    stays.opcode = SOFTHCA_WC_RECV;
+    completes(recv, came), completes(recv, stays), completes(recv, came);
     CHECK(poll_cq(recv, 1, &wc) == 1);
-    unread_qp = qp->qp_num, QP(qp)->async_events_got = 4, waits = 0;
+    unread_qp = qp->qp_num, unread_before_it = another->qp_num, QP(qp)->async_events_got = 4, waits = 0;
     CHECK(ibv_destroy_cq(recv) == EBUSY);
     CHECK(!ibv_destroy_qp(qp) && waits == 4);
-    /* a queue that is resized begins anew with what was unread, which is one */
+    /* a queue that is resized begins anew with what was unread, which is two */
     lent = 0, CQ(recv)->parent = &pd.pd;
     CHECK(ibv_resize_cq(recv, 0) == EINVAL && !ibv_resize_cq(recv, 6) && recv->cqe == 7 && lent == 1);
     completes(recv, came);
+    CHECK(poll_cq(recv, 1, &wc) == 1 && wc.wr_id == 3);
     CHECK(poll_cq(recv, 4, &wc) == 1 && wc.wr_id == 2);
     refuses = ENOMEM;
     CHECK(ibv_resize_cq(recv, 9) == ENOMEM && recv->cqe == 7 && CQ(recv)->ring.entries == 6);
@@ -447,6 +450,32 @@ static void dropping(void)
     host.dead = EIO; /* nobody else says that it is in use */
     CHECK(ibv_destroy_cq(send) == EBUSY && !ibv_destroy_cq(other));
     CHECK(!ibv_destroy_qp(another) && !ibv_destroy_cq(send));
+}
+
+/* They keep no place either, though nobody polls. */
+static void churning(void)
+{
+    struct ibv_cq *cq = new_cq(4);
+    struct ibv_qp *stays = new_qp(2, cq, cq);
+    struct ibv_wc wc;
+    for (int round = 0; round < 9; round++) {
+        struct ibv_qp *qp = new_qp(2, cq, cq);
+        struct softhca_cqe ends = {.wr_id = 1, .qp_num = qp->qp_num};
+        completes(cq, ends), completes(cq, ends), completes(cq, ends);
+        CHECK(!ibv_destroy_qp(qp));
+        CHECK(CQ(cq)->ring.control->head == CQ(cq)->ring.control->tail && !CQ(cq)->drop_count);
+    }
+    struct ibv_qp *first = new_qp(2, cq, cq), *last = new_qp(2, cq, cq);
+    uint64_t head = CQ(cq)->ring.control->head;
+    completes(cq, ((struct softhca_cqe){.wr_id = 2, .qp_num = first->qp_num}));
+    completes(cq, ((struct softhca_cqe){.wr_id = 3, .qp_num = stays->qp_num}));
+    completes(cq, ((struct softhca_cqe){.wr_id = 4, .qp_num = last->qp_num}));
+    CHECK(!ibv_destroy_qp(last) && CQ(cq)->ring.control->head == head && CQ(cq)->drop_count == 1);
+    CHECK(!ibv_destroy_qp(first) && CQ(cq)->ring.control->head == head + 1 && CQ(cq)->drop_count == 2);
+    CHECK(poll_cq(cq, 4, &wc) == 1 && wc.wr_id == 3);
+    put(&CQ(cq)->ring, &(struct softhca_cqe){.qp_num = stays->qp_num}, 40); /* the next poll says so */
+    CHECK(!ibv_destroy_qp(stays) && !CQ(cq)->ring.broken && poll_cq(cq, 1, &wc) == -1);
+    CHECK(!ibv_destroy_cq(cq));
 }
 
 static void channels(void)
@@ -577,6 +606,10 @@ static void sending(void)
     /* datagrams have an address, XRC a queue */
     wr.opcode = SOFTHCA_SEND, wr.wr.ud.ah = NULL;
     CHECK(post_send(datagrams, &wr, &bad) == EINVAL);
+    wr.opcode = SOFTHCA_RDMA_READ, wr.wr.rdma.remote_addr = 8; /* where an address handle would be */
+    CHECK(!post_send(datagrams, &wr, &bad));
+    wqe = posted(&QP(datagrams)->send, 0, NULL);
+    CHECK(wqe.opcode == SOFTHCA_RDMA_READ && wqe.remote_va == 8 && !wqe.ah);
     wr.opcode = SOFTHCA_RDMA_WRITE_WITH_IMM, wr.imm_or_key = htonl(0x1020304), wr.remote_srqn = 17;
     wr.wr.rdma.rkey = 4, wr.wr.rdma.remote_addr = 8;
     CHECK(!post_send(xrc, &wr, &bad));
@@ -736,7 +769,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } cases[] = {
         {"completions", completions}, {"napping", napping}, {"giving-way", giving_way},
-        {"parts", parts}, {"arming", arming}, {"dropping", dropping},
+        {"parts", parts}, {"arming", arming}, {"dropping", dropping}, {"churning", churning},
         {"channels", channels},
         {"making", making}, {"modifying", modifying}, {"sending", sending}, {"retiring", retiring},
         {"receiving", receiving}, {"shared", shared}, {"batches", batches},

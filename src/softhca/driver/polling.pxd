@@ -27,6 +27,8 @@ cdef class CompletionPoller(Locked):
     cpdef bint end(self) except -1
     cpdef object arm(self, bint solicited)
     cpdef object drop(self, unsigned int qp_num)
+    cdef object _release_dropped(self)
+    cdef bint _takes_dropped(self) except -1
     cdef bint _is_dropped(self) except -1
     cpdef long long waiting(self)
     cpdef list poll(self, Py_ssize_t limit, object kind=*, bint network_order=*)

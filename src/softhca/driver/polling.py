@@ -86,14 +86,41 @@ class CompletionPoller(Locked):
         """The completions of a queue pair that are in the ring now are never taken: it was reset or
         destroyed.  Those that a queue pair of the same number writes later are.
         """
-        self.acquire()
+        outermost: cython.bint = self.acquire()
         try:
             if not self.ended and self.reader.pending() > 0:
                 if self.dropped is None:
                     self.dropped = {}
                 self.dropped_until = self.dropped[qp_num] = self.reader.consumer.seen
+                if outermost and not self.moving:
+                    self._release_dropped()
         finally:
             self.release()
+
+    def _release_dropped(self):
+        """Give the room of dropped completions back, up to the first one that is not: who polls for others
+        alone, or not at all, loses no place by queue pairs that are gone.
+        """
+        consumer = self.reader.consumer
+        count: cython.ulonglong = 0
+        index: cython.uint
+        taken: cython.ulonglong
+        while consumer.taken != self.dropped_until:
+            index, taken = consumer.index, consumer.taken
+            if not self._takes_dropped():
+                consumer.index, consumer.taken = index, taken
+                break
+            count += 1
+        else:
+            self.dropped = None
+        self.reader.release(count)
+
+    def _takes_dropped(self):
+        """Take the next entry; whether it is a dropped one.  The next poll says what is wrong with it."""
+        try:
+            return self.reader.take() and self._is_dropped()
+        except OSError:
+            return False
 
     def _is_dropped(self):
         """Whether the entry taken last is one that `drop` named."""

@@ -130,24 +130,6 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *base)
     return 0;
 }
 
-/* What a queue pair has completed so far is not polled any more: it was reset or destroyed. */
-void cq_drop(struct cq *cq, uint32_t qp_num)
-{
-    uint64_t tail;
-    struct drop *grown;
-    lock_spin(&cq->lock);
-    cq->last = NULL;
-    tail = __atomic_load_n(&cq->ring.control->tail, __ATOMIC_ACQUIRE);
-    if (tail != cq->ring.head) {
-        grown = realloc(cq->drops, (cq->drop_count + 1) * sizeof *grown);
-        if (grown) {
-            cq->drops = grown;
-            cq->drops[cq->drop_count++] = (struct drop){qp_num, tail};
-        }
-    }
-    unlock_spin(&cq->lock);
-}
-
 /* Whether the entry that was taken last is dropped; forgets what lies behind. */
 static int is_dropped(struct cq *cq, uint32_t qp_num)
 {
@@ -162,6 +144,45 @@ static int is_dropped(struct cq *cq, uint32_t qp_num)
     }
     cq->drop_count = kept;
     return found;
+}
+
+/* Give the room of dropped entries back, up to the first one that is not: a program that polls for others alone,
+   or not at all, loses no place by queue pairs that are gone. */
+static void release_dropped(struct cq *cq)
+{
+    struct softhca_cqe cqe;
+    uint32_t kept = 0;
+    for (;;) {
+        struct ring before = cq->ring;
+        if (ring_take(&cq->ring, &cqe, sizeof cqe) == (int)sizeof cqe && is_dropped(cq, cqe.qp_num))
+            continue;
+        cq->ring = before; /* what is broken is found by the next poll */
+        break;
+    }
+    ring_release(&cq->ring);
+    for (uint32_t i = 0; i < cq->drop_count; i++)
+        if (cq->drops[i].until > cq->ring.head)
+            cq->drops[kept++] = cq->drops[i];
+    cq->drop_count = kept;
+}
+
+/* What a queue pair has completed so far is not polled any more: it was reset or destroyed. */
+void cq_drop(struct cq *cq, uint32_t qp_num)
+{
+    uint64_t tail;
+    struct drop *grown;
+    lock_spin(&cq->lock);
+    cq->last = NULL;
+    tail = __atomic_load_n(&cq->ring.control->tail, __ATOMIC_ACQUIRE);
+    if (tail != cq->ring.head) {
+        grown = realloc(cq->drops, (cq->drop_count + 1) * sizeof *grown);
+        if (grown) {
+            cq->drops = grown;
+            cq->drops[cq->drop_count++] = (struct drop){qp_num, tail};
+            release_dropped(cq);
+        }
+    }
+    unlock_spin(&cq->lock);
 }
 
 /* A completion of a send queue gives places in it back. */

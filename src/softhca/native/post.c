@@ -48,7 +48,9 @@ static int put_operation(const struct qp *qp, const struct ibv_send_wr *wr, stru
     default:
         break;
     }
-    if (qp->ex.base.qp_type == QPT_UD) {
+    /* of another operation the adapter says that datagrams have none: what it names is no address handle */
+    if (qp->ex.base.qp_type == QPT_UD
+        && (wr->opcode == SOFTHCA_SEND || wr->opcode == SOFTHCA_SEND_WITH_IMM)) {
         if (!wr->wr.ud.ah)
             return EINVAL;
         wqe->ah = wr->wr.ud.ah->handle;
