@@ -8,8 +8,8 @@ from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator, _pyrtl, pysim
 
+from softhca.hardware import native_simulator, trace
 from softhca.hardware import quick_simulator as quick
-from softhca.hardware import trace
 from softhca.hardware.tops import build
 from softhca.hardware.vectors import play_random
 
@@ -101,7 +101,7 @@ def test_other_text_stays_and_amaranth_gets_its_own_back():
     assert pysim._PySignalState is quick._PLAIN_SIGNAL
 
 
-@pytest.mark.parametrize("made", [quick.quick_simulator, Simulator])
+@pytest.mark.parametrize("made", [quick.quick_simulator, native_simulator.simulator_of, Simulator])
 def test_waves_and_a_second_run_are_those_of_amaranth(made, tmp_path):
     """Of a counter with a memory, a clock and a test bench that waits for an edge of a signal."""
 

@@ -224,7 +224,7 @@ class _Elaborated(Fragment):
         return self._design
 
 
-_elaborated = functools.lru_cache(maxsize=4)(_Elaborated)
+elaborated = functools.lru_cache(maxsize=4)(_Elaborated)
 
 
 def quick_simulator(design: Any) -> Simulator:
@@ -233,4 +233,4 @@ def quick_simulator(design: Any) -> Simulator:
 
     Errors are those of Amaranth's ``Simulator``.
     """
-    return Simulator(_elaborated(design), engine=_Engine)
+    return Simulator(elaborated(design), engine=_Engine)

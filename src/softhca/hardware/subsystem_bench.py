@@ -18,8 +18,8 @@ from softhca.hardware.fifo import POP_PACKET
 from softhca.hardware.isa import packed
 from softhca.hardware.local_bus import CONTEXTS, MICROCODE, MICROCODE_WORDS, RUN
 from softhca.hardware.micro_registers import number_of
+from softhca.hardware.native_simulator import simulator_of
 from softhca.hardware.ports import BYTES
-from softhca.hardware.quick_simulator import quick_simulator
 from softhca.hardware.subsystem import Subsystem
 
 QP, PSN, VERDICT = 2, 3, 4
@@ -61,7 +61,7 @@ class SubsystemBench:
         self.departed: list[bytes] = []
         self.happenings: list[BenchEvent] = []
         self.clock = 0
-        self.simulator = quick_simulator(subsystem)
+        self.simulator = simulator_of(subsystem)
         self.simulator.add_clock(CLOCK_NS * 1e-9)
         for work in (self._count, self._host_memory, self._arrive, self._depart, self._watch):
             self.simulator.add_testbench(work, background=True)
