@@ -139,3 +139,67 @@ def test_what_is_forgotten_twice_makes_room_once():
     for _ in range(2):
         found.remove(one)
     assert found.connections == 1
+
+
+PATIENT = replace(REQUEST, local_cm_response_timeout=31, primary_ack_timeout=31, max_cm_retries=2)
+LONGEST_NS = e.response_ns(e.MAX_PEERS_EXPONENT)
+"""Of one wait for a peer, whatever it has asked for."""
+
+
+def test_a_peer_that_asks_for_hours_and_vanishes_is_given_up_in_minutes(network):
+    network.listen()
+    network.connect(PATIENT)
+    network.arrive()
+    number = network.programs[1].take().number
+    network.fate = lambda own, data: []
+    network.reply(number)
+    network.pass_time(3 * LONGEST_NS - 1)
+    assert network.state(1, number) == s.REP_SENT
+    network.pass_time(1)
+    assert network.programs[1].kinds == [e.UNREACHABLE]
+
+
+def test_a_connection_is_remembered_for_a_minute_however_long_its_peers_packets_may_live(network):
+    network.listen()
+    active = network.connect(PATIENT)
+    network.arrive()
+    passive = network.programs[1].take().number
+    network.reply(passive)
+    network.arrive()
+    network.managers[0].ready(network.programs[0], active, b"", network.now)
+    network.arrive()
+    network.managers[1].disconnect(network.programs[1], passive, b"", network.now)
+    network.arrive()
+    network.managers[0].disconnect(network.programs[0], active, b"", network.now)
+    network.arrive()
+    assert network.state(1, passive) == s.TIMEWAIT
+    network.programs[1].events.clear()
+    network.pass_time(e.duration_ns(e.MAX_PEERS_EXPONENT))
+    assert network.programs[1].kinds == [e.TIMEWAIT_OVER]
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(20, 20), (24, 24), (25, 24), (31, 24)])
+def test_an_mra_puts_an_answer_off_for_a_minute_at_the_most(network, asked, waited):
+    network.listen()
+    number = network.connect()
+    network.managers[0].receive(
+        m.encode(m.Mra(7, number, service_timeout=asked), 1), network.address(1), network.now
+    )
+    connection = network.managers[0]._tables.find(number)
+    assert connection.deadline_ns == network.now + e.response_ns(waited)
+
+
+def test_one_of_a_path_does_too(network):
+    network.listen()
+    active, passive = network.establish()
+    lap = m.Lap(
+        remote_qpn_eecn=REQUEST.local_qpn, alternate_local_gid=bytes(15) + b"\1",
+        alternate_remote_gid=bytes(15) + b"\2",
+    )  # fmt: skip
+    network.managers[0].load_path(network.programs[0], active, lap, network.now)
+    connection = network.managers[0]._tables.find(active)
+    mra = m.Mra(passive, active, m.OF_LAP, service_timeout=31)
+    network.managers[0].receive(
+        m.encode(mra, connection.path_transaction_id), network.address(1), network.now
+    )
+    assert connection.deadline_ns == network.now + LONGEST_NS

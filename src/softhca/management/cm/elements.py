@@ -32,6 +32,10 @@ UNIT_NS = 4096
 PACKET_LIFE_EXPONENT = 16
 """A datagram is on its way for at most 4.096 µs × 2^16."""
 MAX_EXPONENT = 31
+MAX_PEERS_EXPONENT = 24
+"""A peer is waited for, and remembered, for 4.096 µs × 2^24 (69 s) at a time, whatever it asks for: as long
+as Linux has others wait while its program thinks.  With 31 one that vanishes would keep its place 39 hours.
+"""
 
 # kinds of events, as hosts have them
 REQUEST = CM_REQUEST
@@ -184,6 +188,11 @@ def duration_ns(exponent: int) -> int:
 def response_ns(exponent: int) -> int:
     """How long to wait for an answer whose sender may take 4.096 µs × 2^``exponent``."""
     return duration_ns(exponent) + 2 * duration_ns(PACKET_LIFE_EXPONENT)
+
+
+def of_peer(exponent: int) -> int:
+    """A time-out that a peer has named, as it is taken here."""
+    return min(exponent, MAX_PEERS_EXPONENT)
 
 
 def response_exponent(response_ns: int) -> int:

@@ -37,6 +37,7 @@ from softhca.management.cm.elements import (
     is_datagrams,
     moved,
     number_of,
+    of_peer,
     padded,
     place_of,
     response_ns,
@@ -349,8 +350,8 @@ class ConnectionManager:
             remote_comm_id=request.local_comm_id,
             remote_ca_guid=request.local_ca_guid,
             remote_end=end_of(request, endings.asks_for_datagrams(request)),
-            response_ns=response_ns(request.local_cm_response_timeout),
-            timewait_ns=duration_ns(request.primary_ack_timeout),
+            response_ns=response_ns(of_peer(request.local_cm_response_timeout)),
+            timewait_ns=duration_ns(of_peer(request.primary_ack_timeout)),
             max_retries=request.max_cm_retries,
             transaction_id=transaction_id,
         )
@@ -570,7 +571,7 @@ class ConnectionManager:
             self._timers.stop(connection)
         elif action == states.EXTEND:
             assert isinstance(message, m.Mra)
-            self._timers.set(connection, now + response_ns(message.service_timeout))
+            self._timers.set(connection, now + response_ns(of_peer(message.service_timeout)))
         elif action == states.REPORT:
             self._report_event(connection, before, event, message)
 

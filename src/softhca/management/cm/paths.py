@@ -14,6 +14,7 @@ from softhca.management.cm.elements import (
     by_alternate,
     encoded,
     number_of,
+    of_peer,
     response_exponent,
     response_ns,
 )
@@ -163,7 +164,7 @@ class Paths:
                 self._timers.set(connection, now + connection.response_ns)
             elif action == EXTEND:
                 assert isinstance(message, m.Mra)
-                self._timers.set(connection, now + response_ns(message.service_timeout))
+                self._timers.set(connection, now + response_ns(of_peer(message.service_timeout)))
             elif action == STOP:
                 self._timers.stop(connection)
             elif action == REPORT:
