@@ -361,7 +361,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "who shuts down twice says two ends"), BY_SOCKETS_STREAM_RULES),
     (m("hand-sk-lost-once", STREAM_PATH, "            self._lost = True\n", "",
        "all that is sent to a peer that has closed is lost, and no error tells"), BY_SOCKETS_STREAM_RULES),
-    (m("hand-sk-writable-deaf", STREAM_PATH, "        if state.said_fin or state.deaf:\n            return True\n        staging", "        if state.said_fin:\n            return True\n        staging",
+    (m("hand-sk-writable-deaf", STREAM_PATH, "        if state.said_fin or state.deaf:\n            return True\n        return (", "        if state.said_fin:\n            return True\n        return (",
        "who waits until it may send to a peer that has closed waits for ever"), BY_SOCKETS_STREAM_RULES),
     (m("hand-sk-sleeper-not-armed", STREAM, "            self._sleeping += change\n            if change > 0:\n                self._arm_for_all()", "            self._sleeping += change",
        "who falls asleep in a receive is woken by solicited messages alone"), BY_SOCKETS_STREAM_RULES),

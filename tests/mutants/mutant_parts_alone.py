@@ -232,7 +232,7 @@ PARTS_ALONE: tuple[tuple[Mutant, str], ...] = (
        "who is not opened is writable"), STREAM_RULES),
     (m("send-full", "sockets/stream_path.py", "            and not self.sender.full\n", "",
        "who has too many under way is writable"), STREAM_RULES),
-    (m("send-no-copies", "sockets/stream_path.py", "            and not self.sender.full\n            and staging.tail - staging.head < staging.length\n", "            and not self.sender.full\n",
+    (m("send-no-copies", "sockets/stream_path.py", "            and not self.sender.full\n            and self.sender.staging.room(_LEAST_RUN) > 0\n", "            and not self.sender.full\n",
        "who has no memory for copies is writable"), STREAM_RULES),
     (m("send-peer-full", "sockets/stream_path.py", "state.opened and state.peers.room() > 0\n", "state.opened\n",
        "who finds no room is writable"), STREAM_RULES),

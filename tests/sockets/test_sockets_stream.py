@@ -93,6 +93,21 @@ def test_an_end_that_fails_tells_the_other(connected: Connect) -> None:
         other.recv(1)
 
 
+@pytest.mark.parametrize("length", [600, 2000, 4030])
+def test_the_end_of_the_memory_for_copies_cuts_no_message_into_small_ones(
+    connected: Connect, length: int
+) -> None:
+    """Where a rest was left that work requests carry themselves all that followed went in such pieces."""
+    one, other = connected(staging_bytes=8192, in_memory=False)
+    assert one.stream is not None
+    before = one.stream.sender.number
+    for number in range(40):
+        data = pattern(number + length)[number : number + length]
+        one.sendall(bytearray(data))
+        assert read(other, length) == data
+    assert one.stream.sender.number - before <= 40 + 40 * length // 8192 + 1
+
+
 def test_memory_may_be_changed_once_send_has_returned(connected: Connect) -> None:
     one, other = connected()
     data = bytearray(pattern(100_000)[:100_000])

@@ -473,7 +473,7 @@ def test_who_may_send_finds_room_everywhere_or_is_told_of_the_end(
     made: Scripted, change: str, may: bool
 ) -> None:
     staging = made.sender.staging = Staging.__new__(Staging)
-    staging.length, staging.head, staging.tail = 4096, 100, 4195
+    staging.length, staging.head, staging.tail = 4096, 1000, 4583
     if "unopened" in change:
         made.state.opened = False
     if "no room" in change:

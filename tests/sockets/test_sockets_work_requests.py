@@ -11,8 +11,16 @@ from softhca.driver.posting import QueuePairPoster
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.sockets.memory_processing import Page
 from softhca.sockets.protocol import EVENT_REQUEST, NOTIFICATION_RING, RING_ENTRIES, WAKES
-from softhca.sockets.staging import Staging
-from softhca.sockets.work_requests import INLINE, SIGNALED, SOLICITED, TAKEN, WHOLE_BYTES, WorkRequests
+from softhca.sockets.staging import SHORT_BYTES, Staging
+from softhca.sockets.work_requests import (
+    INLINE,
+    INLINE_BYTES,
+    SIGNALED,
+    SOLICITED,
+    TAKEN,
+    WHOLE_BYTES,
+    WorkRequests,
+)
 from softhca.verbs import enums as e
 
 POOL, RKEY, RECORD = 0x1_0000_0000, 77, 0x2_0000_0000
@@ -174,14 +182,50 @@ def test_receives_are_posted_as_chains(poster: Poster, requests: WorkRequests) -
     assert poster.chains == [3, 1]
 
 
-def test_copies_are_in_runs_of_a_ring_and_room_in_one_run_may_take_a_skip() -> None:
+@pytest.mark.parametrize(
+    ("head", "tail", "wanted", "room"),
+    [
+        (0, 0, 4096, 4096),
+        (0, 0, 5000, 4096),
+        (0, 1000, 3096, 3096),
+        (0, 1000, 4000, 3096),  # no room behind the rest of the ring
+        (1000, 1000, 4000, 3096),
+        (3000, 3000, 1500, 1500),  # there is: the rest is left out
+        (3000, 3000, 1096, 1096),
+        (3000, 4000, 96, 96),
+        (3000, 4000, 2000, 2000),  # left out
+        (2096, 3584, 3000, 2096),  # short: left out in any case
+        (2096, 3583, 3000, 513),
+        (1025, 4096 + 512, 2000, 513),
+        (1024, 4096 + 512, 2000, 0),  # no run that is worth a copy
+        (0, 3584, 2000, 0),
+        (512, 3584, 2000, 0),
+        (1025, 3584, 2000, 1025),
+        (0, 3584, 512, 512),  # as a whole
+        (0, 4096, 1, 0),
+    ],
+)
+def test_room_for_copies_is_one_run_which_is_not_short(head: int, tail: int, wanted: int, room: int) -> None:
+    assert SHORT_BYTES == INLINE_BYTES == 512
     ring = Staging.__new__(Staging)
-    ring.length, ring.head, ring.tail = 100, 0, 0
-    for head, tail, room, free in ((0, 0, 100, 100), (0, 70, 30, 30), (60, 70, 30, 90), (70, 130, 40, 40),
-                                   (100, 200, 0, 0), (200, 200, 100, 100)):  # fmt: skip
-        ring.head, ring.tail = head, tail
-        assert (ring.room(), ring.free()) == (room, free)
+    ring.length, ring.head, ring.tail = 4096, head, tail
+    assert ring.room(wanted) == room
+    assert ring.tail == tail
+
+
+def test_copies_are_in_runs_of_a_ring_whose_rest_may_be_left_out() -> None:
+    memory = bytearray(100)
+    ring = Staging.__new__(Staging)
+    ring._address, ring.length = address_of(memory), 100
     for length, tail in ((30, 70), (31, 100)):
         ring.head, ring.tail = 60, 70
+        assert ring.free() == 90
         ring.skip(length)
         assert ring.tail == tail
+    ring.tail = 70
+    for length, place, tail in ((30, 70, 100), (20, 0, 120)):
+        assert ring.put(address_of(SOURCE), length) == ring._address + place
+        assert ring.tail == tail
+    ring.tail = 171
+    assert ring.put(address_of(SOURCE) + 1, 30) == ring._address
+    assert (ring.tail, memory[:30]) == (230, SOURCE[1:31].tobytes())

@@ -14,7 +14,11 @@ from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsError
 
+SHORT_BYTES = 512
+"""What work requests carry themselves (`INLINE_BYTES`) is not copied, so a run this short helps nobody."""
+
 _LOCAL = int(e.IBV_ACCESS_LOCAL_WRITE)
+_SHORT_BYTES = cython.declare(cython.ulonglong, SHORT_BYTES)
 
 
 class Staging:
@@ -31,15 +35,21 @@ class Staging:
         self.length = length
         self.head = self.tail = 0
 
-    def room(self) -> int:
-        """Bytes that fit into one run now; 0 where there are none."""
+    def room(self, wanted: int) -> int:
+        """How many of ``wanted`` bytes `put` takes now; 0 where it has no run for them that is not short
+        (`SHORT_BYTES`).  The rest of the ring is left out where it is, and where they fit behind it alone.
+        """
         free: cython.ulonglong = self.free()
         left: cython.ulonglong = self.length - self.tail % self.length
-        return free if free < left else left
+        if left < wanted and (left <= _SHORT_BYTES or left + wanted <= free):
+            free -= min(free, left)
+            left = self.length
+        found: cython.ulonglong = min(wanted, free, left)
+        return found if found == wanted or found > _SHORT_BYTES else 0
 
     def skip(self, length: int) -> None:
-        """Have `room` for ``length`` bytes in one run, where so many are free twice."""
-        left = self.length - self.tail % self.length
+        """Begin the ring anew where ``length`` bytes do not fit into its rest; so many are free twice."""
+        left: cython.ulonglong = self.length - self.tail % self.length
         if left < length:
             self.tail += left
 
@@ -49,6 +59,7 @@ class Staging:
 
     def put(self, source: int, length: int) -> int:
         """Copy ``length`` bytes, for which there is `room`, from an address: where they are now."""
+        self.skip(length)
         place: cython.ulonglong = self._address + self.tail % self.length
         copy(place, source, length)
         self.tail += length

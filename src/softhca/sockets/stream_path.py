@@ -21,6 +21,7 @@ from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
 from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.protocol import CREDIT, IMMEDIATE, RING_ENTRIES, WAKE, ProtocolError
+from softhca.sockets.staging import SHORT_BYTES
 from softhca.sockets.stream_parts import Stopped, failure
 from softhca.sockets.stream_receiving import Receiver
 from softhca.sockets.stream_sending import MESSAGES, Sender
@@ -48,6 +49,7 @@ _LOOK_EACH = cython.declare(cython.ulonglong, LOOK_EACH)
 _IMMEDIATE, _WAKE = cython.declare(cython.uint, IMMEDIATE), cython.declare(cython.uint, WAKE)
 _RING_ENTRIES = cython.declare(cython.int, RING_ENTRIES)
 _CREDIT = cython.declare(cython.int, CREDIT)
+_LEAST_RUN = cython.declare(cython.ulonglong, SHORT_BYTES + 1)
 _MESSAGES = cython.declare(cython.Py_ssize_t, MESSAGES)
 _RECV = cython.declare(cython.uint, int(e.IBV_WC_RECV))
 
@@ -265,11 +267,10 @@ class StreamPath(Waiting):
             return False
         if state.said_fin or state.deaf:
             return True
-        staging = self.sender.staging
         return (
             state.opened and state.peers.room() > 0
             and not self.sender.full
-            and staging.tail - staging.head < staging.length
+            and self.sender.staging.room(_LEAST_RUN) > 0
         )  # fmt: skip
 
     def _look(self) -> StreamState:

@@ -163,7 +163,7 @@ class Sender:
         limit: cython.ulonglong = threshold if frozen or prompt else self._direct
         direct: cython.bint = length > limit and self._lkey != 0 and (frozen or blocking)
         if not direct and length > _INLINE_BYTES:
-            length = min(length, self.staging.room())
+            length = self.staging.room(length)
         length = min(length, self._chunk, state.peers.length >> 1)
         length, places, immediate = state.next_data(length, threshold)
         if not length:
@@ -193,7 +193,7 @@ class Sender:
         lkey: cython.uint = self._lkey
         staged: cython.ulonglong = 0
         if not inline and not direct:
-            length = min(length, self.staging.room())
+            length = self.staging.room(length)
         length = min(length, self._chunk, state.peers.length >> 1, _IN_MEMORY_BYTES)
         length, places, notification = state.next_data(length, self._threshold)
         if not length:
