@@ -300,6 +300,18 @@ def test_who_is_not_believed_yet_leaves_half_of_the_slots_to_those_who_are(arriv
     assert arriving.state.dropped["full"] == 8
 
 
+def test_who_sends_more_than_may_wait_is_asked_for_all_the_same() -> None:
+    arriving = Arriving(256)
+    for _ in range(2):
+        arriving.header(1, 65_507, mtu=2)
+        for index in range(128):
+            arriving.page(1, index, min(512, 65_507 - 512 * index))
+        if arriving.state.claims() == [CLAIM]:
+            arriving.state.decide(CLAIM, True, 0)
+    assert arriving.state.dropped == {"full": 1}
+    assert [each.total for each in arriving.state.queue] == [65_507]
+
+
 def test_who_was_believed_longest_ago_is_asked_for_again_beyond_the_bound() -> None:
     arriving = Arriving(8)
     claims = [Claim((GID, number), CLAIM.address) for number in range(datagram_state.MOST_BELIEVED + 1)]

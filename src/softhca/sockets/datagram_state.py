@@ -210,9 +210,6 @@ class DatagramState:
         if believed:
             self._queue(found, now_ns)
             return
-        if self._waiting_slots + len(found.slots) > self._most_waiting:
-            self._drop(FULL, found.slots)
-            return
         waiting = self._waiting.get(found.claim)
         if waiting is None:
             if len(self._waiting) >= MOST_CLAIMS:
@@ -220,6 +217,9 @@ class DatagramState:
                 return
             waiting = self._waiting[found.claim] = []
             self._asks.append(found.claim)
+        if self._waiting_slots + len(found.slots) > self._most_waiting:
+            self._drop(FULL, found.slots)  # the next one of a true claim is believed
+            return
         waiting.append(found)
         self._waiting_slots += len(found.slots)
 
