@@ -2,9 +2,13 @@
 
 import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from native_world import LIMIT_S, World, needs
+
+from core_files import MOST_BYTES
 
 # Not -t with -e: the program ends ("poll CQ failed") when an event finds its queue empty, as it does where
 # the round before has taken the completion already; its peer's retries are exceeded then.
@@ -103,3 +107,26 @@ def test_the_end_of_an_adapter_is_an_event_once(libibverbs):
         own.adapter.kill()
         own.end()
     assert said.count("DEVICE_FATAL") == 1
+
+
+OPENS = """
+import ctypes, os, sys
+sys.path.append(sys.argv[1])
+from core_files import dumped_bytes
+verbs = ctypes.CDLL(None)
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.argtypes, verbs.ibv_open_device.restype = [ctypes.c_void_p], ctypes.c_void_p
+assert verbs.ibv_open_device(verbs.ibv_get_device_list(None)[0])
+for _ in range(3):
+    print(sum(dumped_bytes(os.getpid()).values()))
+    block = bytearray(8 << 20)
+"""
+
+
+def test_a_core_file_has_of_the_pool_what_was_ever_given(world):
+    done = world.run(sys.executable, "-c", OPENS, str(Path(__file__).parents[1]))
+    assert done.returncode == 0, done.stderr
+    opened, once, twice = map(int, done.stdout.split())
+    assert opened < MOST_BYTES
+    assert once >= opened + (8 << 20)
+    assert once <= twice < MOST_BYTES + (32 << 20)

@@ -13,6 +13,7 @@ All addresses are trusted here: who calls has checked key, range and right.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ _AF_INET6 = cython.declare(cython.uint, socket.AF_INET6)
 _MSG_TRUNC = cython.declare(cython.int, socket.MSG_TRUNC)
 _SEND_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _RECEIVE_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT)
+_DONT_DUMP = cython.declare(cython.int, mmap.MADV_DONTDUMP)
 _POPULATE_READ = cython.declare(cython.int, 22)
 _POPULATE_WRITE = cython.declare(cython.int, 23)
 _V4_MAPPED_PREFIX = cython.declare(cython.ulonglong, 0xFFFF_0000_0000)
@@ -106,7 +108,10 @@ def bytes_at(a: int, n: int) -> bytes:
 def map_file(fd: int, n: int) -> int:
     place: cython.p_void = map_memory(cython.NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
     a: cython.longlong = cython.cast(cython.longlong, place)
-    return -errno if a == -1 else a
+    if a == -1:
+        return -errno
+    madvise(place, n, _DONT_DUMP)
+    return a
 
 
 def unmap_pages(a: int, n: int) -> int:

@@ -184,10 +184,14 @@ def bytes_at(a: int, n: int) -> bytes:
 
 def map_file(fd: int, n: int) -> int:
     """Map the first ``n`` bytes of a file, shared and writable, where there is room: the address, or −errno.
-    The mapping needs no descriptor; it is the caller's until ``unmap_pages``.
+    The mapping needs no descriptor; it is the caller's until ``unmap_pages``.  Core files leave it out: a
+    kernel that writes one brings each page of a sparse file.
     """
     address: int = _libc.mmap(0, n, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
-    return -ctypes.get_errno() if address == _MAP_FAILED else address
+    if address == _MAP_FAILED:
+        return -ctypes.get_errno()
+    _libc.madvise(address, n, mmap.MADV_DONTDUMP)
+    return address
 
 
 def unmap_pages(a: int, n: int) -> int:

@@ -272,6 +272,7 @@ class SharedHostMemory:
         if not seals & fcntl.F_SEAL_SHRINK or not whole_slots or not has_ordinary_pages(fd):
             raise OSError(errno.EINVAL, "the descriptor is not sealed host memory of ordinary pages")
         self._mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._mapping.madvise(mmap.MADV_DONTDUMP)  # it is another process's, and sparse
         self.capacity_pages = size // PAGE_BYTES
         self.base = primitives.address_of(self._mapping)
         self.address_map = AddressMap()

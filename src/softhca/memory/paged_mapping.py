@@ -31,6 +31,7 @@ class PagedMapping:
         self.pages = self.layout.pages
         self.frames = self.layout.frames
         self.mmap = mmap.mmap(fd, self.layout.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self.mmap.madvise(mmap.MADV_DONTDUMP)  # a kernel that writes a core file brings each page of it
         self.base = address_of(self.mmap)
         self.table = self.base + layout.TABLE
         self.frames_address = self.base + self.layout.frames_at

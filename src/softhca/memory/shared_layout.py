@@ -155,11 +155,14 @@ def map_sealed(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
     """Map a descriptor that somebody passed.  OSError EINVAL unless it has this size and keeps it, and, where
     it is mapped to be read only, unless its owner alone can write it.
 
-    What is ``writable`` may be written by everybody who was given it.
+    What is ``writable`` may be written by everybody who was given it.  Core files leave the mapping out: they
+    are this process's.
     """
     seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     wanted = FIXED_SIZE if writable else FIXED_SIZE | OWNER_WRITES
     if seals & wanted != wanted or os.fstat(fd).st_size != size_bytes or not has_ordinary_pages(fd):
         raise OSError(errno.EINVAL, "the descriptor is no sealed memory of the size that was said")
     rights = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
-    return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, rights)
+    mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, rights)
+    mapping.madvise(mmap.MADV_DONTDUMP)
+    return mapping

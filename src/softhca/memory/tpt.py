@@ -33,7 +33,9 @@ class TranslationTable:
         self.capacity = capacity
         self.stopped = False
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        self.entries = memoryview(mmap.mmap(-1, capacity * bits.ENTRY_BYTES, flags)).cast("Q")
+        table = mmap.mmap(-1, capacity * bits.ENTRY_BYTES, flags)
+        table.madvise(mmap.MADV_DONTDUMP)  # a kernel that writes a core file brings each page of it
+        self.entries = memoryview(table).cast("Q")
         self.address = address_of(self.entries)
         self._free = FreeRuns(0, capacity)
 

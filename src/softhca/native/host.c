@@ -308,6 +308,7 @@ static int make_memory(struct host *host)
         host->memory = NULL;
         return ENOMEM;
     }
+    madvise(host->memory, MEMORY_BYTES, MADV_DONTDUMP); /* a core file would bring each page of it */
     host->pages.words = calloc(MEMORY_PAGES / 64, 8);
     host->slots.words = calloc(ALL_SLOTS / 64, 8);
     if (!host->pages.words || !host->slots.words)

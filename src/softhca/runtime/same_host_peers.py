@@ -104,7 +104,6 @@ class OutboundPeer:
             MAPPED.give(size)
             raise
         self._arenas[number] = mapping
-        mapping.madvise(mmap.MADV_DONTDUMP)  # a core file is this process's
         self.path.set_arena(number, address_of(mapping), size)
 
     def _process_in_reach(self, message: messages.Message) -> int:

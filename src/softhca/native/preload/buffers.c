@@ -154,8 +154,10 @@ static void *take(size_t bytes, size_t alignment)
             pool.table[page] = (struct page){.block = first + 1};
         pool.table[first].pages = count;
         pool.hint = first + count;
-        if (pool.high < pool.hint)
+        if (pool.high < pool.hint) {
+            madvise(in_page(pool.high), (pool.hint - pool.high) * PAGE, MADV_DODUMP);
             pool.high = pool.hint;
+        }
     }
     pthread_mutex_unlock(&pool.lock);
     return first == PAGES ? NULL : in_page(first);
@@ -321,8 +323,10 @@ static unsigned char *map_aligned(int descriptor)
         munmap(room, (size_t)(base - room));
     munmap(base + BUFFERS_BYTES, HUGE - (size_t)(base - room));
     if (mmap(base, BUFFERS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor, 0)
-        != MAP_FAILED)
+        != MAP_FAILED) {
+        madvise(base, BUFFERS_BYTES, MADV_DONTDUMP); /* a core file would bring each page; `take` says which */
         return base;
+    }
     munmap(base, BUFFERS_BYTES);
     return MAP_FAILED;
 }
