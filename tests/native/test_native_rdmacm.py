@@ -341,3 +341,11 @@ def test_libfabric_pings(elsewhere, kind, tmp_path):
         assert re.search(r"^1000 +10 +=10 ", said, re.MULTILINE), said
         left = FLUSHED.sub("", said, count=1) if kind == "rdm" else said
         assert "[error]" not in left, said
+
+
+def test_libfabric_lists_endpoints(elsewhere):
+    needs("fi_info")
+    said = elsewhere.run("fi_info", "-p", "verbs").stdout
+    found = set(re.findall(r"^    type: (\S+)$", said, re.MULTILINE))
+    assert {"FI_EP_MSG", "FI_EP_DGRAM"} <= found, said
+    assert re.search(r"^    domain: softhca0(-dgram)?$", said, re.MULTILINE), said
