@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from interop_cells_netem import netem
+from interop_cells_programs import PATIENT
 from interop_connections import OurAdapter, running
 from interop_guest import Result, Session
 from interop_link import CellError, expect
@@ -22,11 +23,15 @@ from interop_peer import Peer, PeerError
 
 PROGRAM_S, DATAGRAMS_S = 240.0, 20.0
 LOSS = "loss 5%"
-PINGS = 5
+PINGS, PERFTEST_COUNT = 5, 40
 LISTENS_NOT = re.compile(
     r"REJECTED[,;] error:? 8|UNREACHABLE[,;] error:? 1|Connection refused|rpoll: "
+    r"|CM event bl blka 8"
 )
 """What a client says whose peer does not listen yet (ended, but not well)."""
+SECOND_LISTENS_NOT = "Failed to connect RDMA CM events"
+"""What perftest says, before it ends by SIGSEGV, whose peer took the first of
+its two connections and does not listen for the second one yet; its server waits for ever."""
 GROUP, GROUP_MAC = "239.77.1.2", "33:33:ef:4d:01:02"
 PORT = 7471
 SHOW_IDS = ("rdma", "resource", "show", "cm_id", "link", "rxe0")
@@ -37,15 +42,22 @@ DONE = re.compile(r"data transfers complete\n[^$]*return status 0")
 class Program:
     """A pair of one of Debian's programs: the words of its server, and of its client, both without addresses.
 
-    ``wanted`` must be found ``times`` times in what each end says.
+    ``wanted`` must be found ``times`` times in what each end says.  Before an address stands the end's option
+    for it; None: the server is given none.
     """
 
     def __init__(
         self, server: Sequence[str], client: Sequence[str], wanted: re.Pattern[str], times: int = 1,
-        server_address: Sequence[str] = (), client_address: Sequence[str] = (),
+        server_option: Sequence[str] | None = (), client_option: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.server, self.client, self.wanted, self.times = list(server), list(client), wanted, times
-        self.server_address, self.client_address = list(server_address), list(client_address)
+        self.wanted, self.times = wanted, times
+        self._server, self._client = list(server), list(client)
+        self._server_option, self._client_option = server_option, list(client_option)
+
+    def commands(self, there: str) -> tuple[list[str], list[str]]:
+        """Of the server and the client, where the server is at the address ``there``."""
+        own = [] if self._server_option is None else [*self._server_option, there]
+        return [*self._server, *own], [*self._client, *self._client_option, there]
 
 
 def ping(*more: str) -> Program:
@@ -59,6 +71,15 @@ def same(words: str, wanted: re.Pattern[str] = DONE) -> Program:
     return Program(words.split(), words.split(), wanted, 1, ["-b"], ["-s"])
 
 
+def perftest(name: str, size: int, *more: str) -> Program:
+    """One of perftest's programs of bandwidth, in C at both ends, connected by rdma_cm."""
+    words = [name, "-R", "-F", "-n", str(PERFTEST_COUNT), "-u", PATIENT, *more]
+    if name != "ib_atomic_bw":  # whose size is fixed
+        words += ["-s", str(size)]
+    row = re.compile(rf"^ {size} +{PERFTEST_COUNT} ", re.MULTILINE)
+    return Program(words, words, row, 1, None)
+
+
 RPING = ping()
 RPING_OWN_QP = ping("-q")
 UCMATOSE = same("ucmatose -c 4 -C 5")
@@ -68,14 +89,27 @@ RSTREAM = same("rstream -S 3000 -C 20 -T v", re.compile(r"^custom +2.9k +20 ", r
 RIOSTREAM = same("riostream -S 3000 -C 5 -T v", re.compile(r"^custom +2.9k +5 ", re.MULTILINE))
 
 
+class LostError(Exception):
+    """A client has gone for which its server waits: both begin anew."""
+
+
 def pair(case: Case, program: Program) -> None:
     """Both ends of a program to their ends; the client begins anew while the server does not listen yet."""
+    end_s = time.monotonic() + PROGRAM_S
+    while True:
+        try:
+            return _pair(case, program)
+        except LostError:
+            if time.monotonic() > end_s:
+                raise
+
+
+def _pair(case: Case, program: Program) -> None:
     version = case.setting.version
     ours, kernel = address(COMMAND_HOST, version), case.sides.kernel_addresses[version]
     with _adapter(case) as adapter:
         there = kernel if case.ours_asks else ours
-        server = [*program.server, *program.server_address, there]
-        client = [*program.client, *program.client_address, there]
+        server, client = program.commands(there)
         if case.ours_asks:
             said = _kernel_serves(case, adapter, server, client)
         else:
@@ -106,6 +140,8 @@ def _kernel_serves(
                 status = process.returncode
             if status == 0:
                 break
+            if SECOND_LISTENS_NOT in said:
+                raise LostError(said)
             if session.ended() or time.monotonic() > end_s or not LISTENS_NOT.search(said):
                 raise CellError(f"{' '.join(client)}: status {status}: {said[-800:]}")
         return said, _said(server, session.wait(PROGRAM_S))
@@ -124,6 +160,8 @@ def _ours_serves(
             said = f"{result.out}\n{result.err}"
             if result.status == 0:
                 break
+            if SECOND_LISTENS_NOT in said:
+                raise LostError(said)
             if process.poll() is not None or time.monotonic() > end_s or not LISTENS_NOT.search(said):
                 raise CellError(f"{' '.join(client)}: status {result.status}: {said[-800:]}")
         words, _ = process.communicate(timeout=PROGRAM_S)
@@ -192,6 +230,30 @@ def ucmatose_lost(case: Case) -> None:
     """Four connections and their ends, with loss both ways."""
     with netem(case.sides.guest, LOSS, both=True):
         pair(case, UCMATOSE)
+
+
+@cell("ib_write_bw -R", network=True, core=False, settings=SHORT_SETTINGS[:1])
+def write_bw_connected(case: Case) -> None:
+    """Perftest itself at both ends (4.5 connects so by IPv4 alone); RDMA WRITE of 64 KiB."""
+    pair(case, perftest("ib_write_bw", 65536))
+
+
+@cell("ib_read_bw -R", network=True, core=False, settings=SHORT_SETTINGS[:1])
+def read_bw_connected(case: Case) -> None:
+    """RDMA READ of odd lengths, the same way."""
+    pair(case, perftest("ib_read_bw", 9999))
+
+
+@cell("ib_send_bw -R", network=True, core=False, settings=SHORT_SETTINGS[:1])
+def send_bw_connected(case: Case) -> None:
+    """SEND, whose receiver sleeps for events."""
+    pair(case, perftest("ib_send_bw", 4097, "-e"))
+
+
+@cell("ib_atomic_bw -R", network=True, core=False, settings=SHORT_SETTINGS[:1])
+def atomic_bw_connected(case: Case) -> None:
+    """Fetch-and-add."""
+    pair(case, perftest("ib_atomic_bw", 8))
 
 
 @cell("mckey", network=True, core=False, settings=SHORT_SETTINGS[:1])
