@@ -264,7 +264,7 @@ ONCE = (
             "runtime/test_runtime_failing_calls.py",
             "runtime/test_runtime_open_fails.py",
         ),
-        ("runtime/test_runtime_process.py", "runtime/test_runtime_shared_device.py"),
+        ("runtime/test_runtime_process.py", "runtime/test_runtime_process_hostile.py"),
     ),
     Once(
         "Who starts, finds, shares, forks, leaves and outlives an adapter or a fabric, and what settings and"
@@ -287,6 +287,7 @@ ONCE = (
             "runtime/test_runtime_process_silent.py",
             "runtime/test_runtime_refusals.py",
             "runtime/test_runtime_same_host_automatic.py",
+            "runtime/test_runtime_shared_device.py",
             "runtime/test_runtime_silent_receiver.py",
             "runtime/test_runtime_specification.py",
             "runtime/test_runtime_targets.py",
@@ -303,7 +304,6 @@ ONCE = (
             "runtime/test_runtime_process_hostile.py",
             "runtime/test_runtime_same_host.py",
             "runtime/test_runtime_served_turns.py",
-            "runtime/test_runtime_shared_device.py",
             "simulation/test_simulation_worlds.py",
         ),
     ),
