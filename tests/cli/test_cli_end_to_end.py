@@ -35,31 +35,19 @@ def document(*words):
     return json.loads(done.stdout)
 
 
-CLIENT = """
-import contextlib, io, json, sys
-from softhca.cli.main import main
-
-for line in sys.stdin:
-    said, error = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(error):
-        status = main(json.loads(line))
-    print(json.dumps([status, said.getvalue(), error.getvalue()]), flush=True)
-"""
-
-
 @pytest.fixture(scope="module")
 def asked():
-    """What `document` is, by commands of one process after the other: to begin takes it longer than most of
-    them.  The peer of each is a process of its own.
+    """What `document` is, by commands of one process after the other.  The peer of each is a process of its
+    own, which begins as a fork.
     """
-    words = [sys.executable, "-c", CLIENT]
+    words = [sys.executable, str(Path(__file__).with_name("forked_peers.py"))]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
         def ask(*words):
             process.stdin.write(json.dumps([*words, "--json"]) + "\n")
             process.stdin.flush()
             status, said, error = json.loads(process.stdout.readline())
-            assert (status, error) == (0, "")
+            assert (status, error) == (0, ""), error
             return json.loads(said)
 
         yield ask
