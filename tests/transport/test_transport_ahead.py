@@ -18,6 +18,7 @@ from softhca.queues import cqe, wqe
 from softhca.testing.transport_node import PD
 from softhca.testing.transport_pair import Faults
 from softhca.transport import segmentation
+from softhca.transport.uniform import UniformBursts
 
 PMTU = 1024
 LENGTH = 300 * PMTU + 5
@@ -72,6 +73,20 @@ def test_a_burst_reads_once(pair, memory, opcode):
     assert len(region.reads) <= bursts + 1
     assert sum(region.reads) < 1.1 * LENGTH  # little is read in vain
     assert max(region.reads) > 32 * PMTU
+
+
+def test_a_burst_of_packets_of_one_length_reads_once(pair, memory):
+    """Its first packet is no longer than the others, and does not end the burst with the second."""
+    p = pair(pmtu=PMTU, uniform=UniformBursts(write_bytes=32 * PMTU))
+    region, element = counted(p.left, primitives.address_of(memory), LENGTH)
+    target = p.right.region(LENGTH)
+    p.left.post(wqe.RDMA_WRITE, [element], remote=target)
+    p.run()
+    region.reads.clear()
+    p.left.post(wqe.RDMA_WRITE, [(element[0], 32 * PMTU, element[2])], remote=target)
+    p.run()
+    assert region.reads == [32 * PMTU]
+    assert [each.status for each in p.left.sent()] == [0, 0]
 
 
 def test_what_is_sent_again_is_read_again(pair, memory):

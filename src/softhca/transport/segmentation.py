@@ -314,7 +314,7 @@ class PacketWriter:
         count: cython.ulonglong = request.packets - index
         room: cython.ulonglong = min(self.most_bytes, self.budget_bytes)
         n: cython.ulonglong = request.length_bytes - offset
-        if index == 0 and request.kind == _WRITE:
+        if index == 0 and request.kind == _WRITE and not request.separate:
             count = 2  # the first one, which is longer than the others, ends the burst with the second
         count = min(count, cython.cast(cython.ulonglong, limit))
         room -= min(room, self.burst.length)
