@@ -43,7 +43,7 @@ GOLDEN = {
     "manager-failover": "457432ff8e3458f86aedb195c4d66d34",
     "native-failover": "aa19196febcd7fd1918473920dd68c3d",
     "native-lap": "39805fd856ddb2a497685bd59c0bc937",
-    "stream-under-loss": "ddc32d26004a23215b9ccf891ed25609",
+    "stream-under-loss": "25394a95b88e707899335348b5af1fe3",
     "datagram-sockets": "9be5566c79805dda5b89ea007814625e",
     "torn-writes": "6af8869cfc9c68eaebe2f2996d8be03f",
     "xrc-chaos": "b372d2dd71d4de6fbc5a097cf6249aa1",

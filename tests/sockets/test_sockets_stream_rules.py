@@ -23,7 +23,7 @@ from softhca.sockets.protocol import (
     Notification,
 )
 from softhca.sockets.staging import Staging
-from softhca.sockets.stream_path import LOOK_EACH
+from softhca.sockets.stream_path import LOOK_EACH, NEVER
 from softhca.sockets.stream_sending import MESSAGES
 from softhca.sockets.waiting import BUSY_NS, MORE_NS, OTHERS_NS
 from softhca.verbs import enums as e
@@ -509,21 +509,24 @@ def test_nothing_is_told_to_whom_is_gone(made: Scripted) -> None:
     assert (made.noted, made.said) == ([], [])
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
 def test_whether_the_adapter_writes_in_place_is_asked_less_and_less_often_and_told_once(
-    made: Scripted,
+    made: Scripted, in_memory: bool
 ) -> None:
     asked: list[int] = []
     told: list[int] = []
     places = iter([False] * 14 + [True])
     made.stream._writes_in_place = lambda: asked.append(made.sender.number) or next(places)  # type: ignore[method-assign]
     made.sender.tell_in_memory = lambda: told.append(made.sender.number)  # type: ignore[method-assign]
-    made.stream._next_look = 1
+    made.stream._next_look, made.stream._may_tell_in_memory = 1, in_memory
     for number in range(1, 3 * LOOK_EACH + 1):
         made.sender.number = number
         if number >= made.stream._next_look:
             made.stream._look_for_place()
     assert asked == [1 << power for power in range(13)] + [2 * LOOK_EACH, 3 * LOOK_EACH]
-    assert told == [3 * LOOK_EACH]
+    assert told == ([3 * LOOK_EACH] if in_memory else [])
+    assert made.stream._requests.in_place
+    assert made.stream._next_look == (4 * LOOK_EACH if in_memory else NEVER)
     made.sender.in_memory = True
     made.stream._look_for_place()
-    assert (len(asked), len(told)) == (15, 1)
+    assert (len(asked), len(told)) == (15, int(in_memory))

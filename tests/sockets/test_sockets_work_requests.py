@@ -78,7 +78,10 @@ def words(*numbers: int) -> bytes:
     return array("Q", numbers).tobytes()
 
 
-def test_data_up_to_a_bound_are_their_own_notification(poster: Poster, requests: WorkRequests) -> None:
+def test_data_up_to_a_bound_are_their_own_notification_where_writes_take_no_packets(
+    poster: Poster, requests: WorkRequests
+) -> None:
+    requests.in_place = True
     for length, alone in ((WHOLE_BYTES, True), (WHOLE_BYTES + 1, False)):
         run = Page(0x5000, length, 9)
         poster.noted.clear()
@@ -91,6 +94,54 @@ def test_data_up_to_a_bound_are_their_own_notification(poster: Poster, requests:
     requests.write(3, [Page(0x5000, 100, 9)], [(64, 100)], 0x11, whole=99)
     assert len(poster.noted) == 4
     assert (requests.told, poster.rung) == (3, [1, 2, 4])
+    poster.noted.clear()
+    requests.write_run(5, 0x5000, WHOLE_BYTES, 9, [(64, WHOLE_BYTES)], 6, 0, False)
+    requests.write_run(6, 0x5000, WHOLE_BYTES + 1, 9, [(64, WHOLE_BYTES + 1)], 6, 0, False)
+    assert poster.noted == [
+        (TOLD, 0, 6, 5, POOL + 64, (0x5000, WHOLE_BYTES, 9)),
+        (WRITE, 0, 0, 6, POOL + 64, (Page(0x5000, WHOLE_BYTES + 1, 9),)),
+        (TOLD, 0, 6, 6, POOL, ()),
+    ]
+    requests.write(7, [Page(0x1000, 80, 1)], [(100, 60), (0, 20)], 5)
+    assert [each[0] for each in poster.noted[3:]] == [WRITE, WRITE, TOLD]
+
+
+@pytest.mark.parametrize("whole_run", [False, True], ids=["run", "runs"])
+@pytest.mark.parametrize(
+    ("length", "told_with"),
+    [(1, 1), (2048, 2048), (2049, 1), (3072, 0), (3073, 1), (4092, 1020), (4093, 0), (5000, 904),
+     (1 << 20, 0)],
+)  # fmt: skip
+def test_packets_of_data_have_one_length_and_what_tells_is_no_longer(
+    poster: Poster, length: int, told_with: int, whole_run: bool
+) -> None:
+    requests = WorkRequests(poster, POOL, RKEY, RECORD, 1024)
+    if whole_run:
+        requests.write(3, [Page(0x5000, length, 9)], [(64, length)], 7, SOLICITED)
+    else:
+        requests.write_run(3, 0x5000, length, 9, [(64, length)], 7, SOLICITED, False)
+    before = length - told_with
+    found = [(*each[:5], each[5][0] if whole_run and each[5] else each[5]) for each in poster.noted]
+    if before:
+        assert found.pop(0) == (WRITE, 0, 0, 3, POOL + 64, (0x5000, before, 9))
+    if told_with:
+        told = (TOLD, SOLICITED, 7, 3, POOL + 64 + before, (0x5000 + before, told_with, 9))
+    else:
+        told = (TOLD, SOLICITED | (0 if whole_run else INLINE), 7, 3, POOL, () if whole_run else b"")
+    assert found == [told]
+    assert (requests.told, poster.rung) == (1, [len(poster.noted)])
+
+
+def test_the_last_run_tells_where_the_pool_ends_in_a_message(poster: Poster, requests: WorkRequests) -> None:
+    requests.write(4, [Page(0x1000, 80, 1)], [(100, 60), (0, 20)], 5, 0)
+    requests.write(5, [Page(0x1000, 9000, 1)], [(100, 200), (0, 8800)], 5, 0)
+    assert poster.noted == [
+        (WRITE, 0, 0, 4, POOL + 100, (Page(0x1000, 60, 1),)),
+        (TOLD, 0, 5, 4, POOL, (Page(0x103C, 20, 1),)),
+        (WRITE, 0, 0, 5, POOL + 100, (Page(0x1000, 200, 1),)),
+        (WRITE, 0, 0, 5, POOL, (Page(0x10C8, 8192, 1),)),
+        (TOLD, 0, 5, 5, POOL + 8192, (Page(0x30C8, 608, 1),)),
+    ]
 
 
 def test_runs_are_cut_where_places_end_and_the_last_says_that_they_are_taken(
@@ -114,19 +165,13 @@ def test_one_run_goes_as_one_request_where_the_pool_does_not_end_in_it(
     requests.write_run(1, at, 8, 9, [(32, 8)], 6, SIGNALED, False)
     requests.write_run(2, at, 8, 9, [(32, 8)], 6, 0, True)
     requests.write_run(3, at, 8, 9, [(32, 5), (0, 3)], 6, SIGNALED, True)
-    requests.write_run(4, 0x1000, WHOLE_BYTES, 9, [(0, WHOLE_BYTES)], 6, 0, False)
-    requests.write_run(5, 0x1000, WHOLE_BYTES + 1, 9, [(0, WHOLE_BYTES + 1)], 6, 0, False)
     assert poster.noted == [
         (TOLD, SIGNALED, 6, 1, POOL + 32, (at, 8, 9)),
         (TOLD, INLINE, 6, 2, POOL + 32, bytes(range(8))),
         (WRITE, INLINE, 0, 3, POOL + 32, bytes(range(5))),
-        (WRITE, INLINE, 0, 3, POOL, bytes(range(5, 8))),
-        (TOLD, SIGNALED, 6, 3, POOL, ()),
-        (TOLD, 0, 6, 4, POOL, (0x1000, WHOLE_BYTES, 9)),
-        (WRITE, 0, 0, 5, POOL, (Page(0x1000, WHOLE_BYTES + 1, 9),)),
-        (TOLD, 0, 6, 5, POOL, ()),
+        (TOLD, SIGNALED | INLINE, 6, 3, POOL, bytes(range(5, 8))),
     ]
-    assert (requests.told, poster.rung) == (5, [1, 2, 5, 6, 8])
+    assert (requests.told, poster.rung) == (3, [1, 2, 4])
 
 
 def test_a_notification_in_memory_stands_in_the_ring_behind_the_data(

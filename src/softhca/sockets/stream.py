@@ -65,7 +65,8 @@ class Stream(StreamPath):
         self._progress, self._polls = channel.look, channel.shares_addresses
         self._opening = 0
         self._end_said = False
-        self._next_look = 1 if self._polls and settings.in_memory else NEVER
+        self._may_tell_in_memory = self._polls and settings.in_memory
+        self._next_look = 1 if self._polls else NEVER
         self._completion_thread = completion_thread_of(self._driver)
         self._calls = [self._completion_thread.polling]
         self.receiver = Receiver(Pool(pd, settings.pool_bytes), settings, self._release)
@@ -100,9 +101,11 @@ class Stream(StreamPath):
         qp = self._cmid._qp
         assert qp is not None
         record = peer.address + peer.pool_bytes
+        packet_bytes = 128 << qp.handle.query()["path_mtu"]
         with self._guard:
             state = StreamState(self.receiver.pool.length, peer)
-            self._requests = WorkRequests(qp.handle, peer.address, peer.rkey, record)
+            self._requests = WorkRequests(qp.handle, peer.address, peer.rkey, record, packet_bytes)
+            self._requests.in_place = not self._polls  # who cannot ask often reckons with it
             self._requests.receive(RECEIVES)
             self.sender.begin(state, self._requests)
             self.receiver.own = state.own

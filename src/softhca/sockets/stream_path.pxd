@@ -16,6 +16,7 @@ cdef class StreamPath(Waiting):
     cdef public Receiver receiver
     cdef public bint _closed, _lost, _goodbye, _watched
     cdef public unsigned int _owed, _sleeping
+    cdef public bint _may_tell_in_memory
     cdef public unsigned long long _next_look, _woken
     cdef public StreamState _state
     cdef public WorkRequests _requests

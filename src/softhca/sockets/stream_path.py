@@ -73,6 +73,7 @@ class StreamPath(Waiting):
     _lost: bool
     _goodbye: bool
     _watched: bool
+    _may_tell_in_memory: bool
     _next_look: int
     _owed: int
     _sleeping: int
@@ -101,6 +102,7 @@ class StreamPath(Waiting):
         self._goodbye = self._watched = False
         self._state = self._requests = None  # type: ignore[assignment]
         self._owed = self._sleeping = self._woken = 0
+        self._may_tell_in_memory = False
         self._next_look = NEVER
         self._completion = Completion()
 
@@ -246,10 +248,14 @@ class StreamPath(Waiting):
                 self._look_for_place()
 
     def _look_for_place(self) -> None:
-        """With the lock held: tell in memory where the adapter writes in place."""
+        """With the lock held: see whether the adapter writes in place, and where it does tell in memory."""
         self._next_look = self.sender.number + min(self.sender.number, _LOOK_EACH)
         if not self.sender.in_memory and self._writes_in_place():
-            self.sender.tell_in_memory()
+            self._requests.in_place = True
+            if self._may_tell_in_memory:
+                self.sender.tell_in_memory()
+            else:
+                self._next_look = NEVER
 
     # readiness
 

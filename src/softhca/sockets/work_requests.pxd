@@ -5,7 +5,8 @@ from softhca.machine.primitives cimport address_of, bytes_at, store64
 cdef class WorkRequests:
     cdef QueuePairPoster _queue_pair
     cdef object _post, _ring
-    cdef unsigned long long _address, _record, _words_address
+    cdef unsigned long long _address, _record, _words_address, _packet_bytes
+    cdef public bint in_place
     cdef public unsigned int told
     cdef object _words
     cdef unsigned int _rkey
@@ -15,6 +16,7 @@ cdef class WorkRequests:
                        unsigned int flags=*, bint inline=*, bint early=*, unsigned long long whole=*)
     cpdef object write_run(self, unsigned long long number, unsigned long long address, unsigned long long length,
                            unsigned int lkey, list places, unsigned int immediate, unsigned int flags, bint inline)
+    cdef unsigned long long _told_with(self, unsigned long long length) except? 0
     cdef unsigned int _count(self) except? 0
     cpdef object write_in_memory(self, unsigned long long number, unsigned long long address,
                                  unsigned long long length, unsigned int lkey, list places,

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 INLINE_BYTES = 512
 """Up to so many bytes the work request itself carries the data."""
 WHOLE_BYTES = 64 << 10
-"""Up to so many bytes the WRITE that carries the data is the notification, too.  More is written without
-one, since the initiator may do that in shared memory, and then told."""
+"""Where the adapter writes in place, up to so many bytes the WRITE that carries the data is the notification,
+too.  More is written without one, since the initiator does that in shared memory, and then told."""
+PACKET_BYTES = 4096
+"""What a packet carries where nobody says the path's MTU."""
 WORK_REQUESTS = 4
 """At most so many for one notification, runs of scattered memory apart."""
 
@@ -45,6 +47,7 @@ _WAKING = cython.declare(cython.uint, SIGNALED | SOLICITED)
 _INLINE = cython.declare(cython.uint, INLINE)
 _TAKEN = cython.declare(cython.ulonglong, TAKEN)
 _WHOLE = cython.declare(cython.ulonglong, WHOLE_BYTES)
+_IMMDT_BYTES = cython.declare(cython.ulonglong, 4)
 _NUMBERS = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _LAST_ENTRY = cython.declare(cython.ulonglong, RING_ENTRIES - 1)
 _EVENT_REQUEST = cython.declare(cython.ulonglong, EVENT_REQUEST)
@@ -54,15 +57,20 @@ _NOTIFICATION_RING = cython.declare(cython.ulonglong, NOTIFICATION_RING)
 
 class WorkRequests:
     """Builds and posts for ``queue_pair``, the driver's half of one; ``address`` and ``rkey`` are the peer's
-    pool, ``record`` the address of the peer's record B.  ``told`` counts notifications, modulo 2^32.
+    pool, ``record`` the address of the peer's record B; ``packet_bytes`` is the path's MTU, a power of two.
+    ``told`` counts notifications, modulo 2^32.  ``in_place``: WRITEs are known to take no packets.
 
     ``flags`` of a call are ``IBV_SEND_SIGNALED`` and ``IBV_SEND_SOLICITED``, of the notification.
     """
 
-    def __init__(self, queue_pair: QpHandle, address: int, rkey: int, record: int) -> None:
+    def __init__(
+        self, queue_pair: QpHandle, address: int, rkey: int, record: int, packet_bytes: int = PACKET_BYTES
+    ) -> None:
         self._queue_pair = queue_pair
         self._post, self._ring = queue_pair.post_send, queue_pair.ring
         self._address, self._rkey, self._record = address, rkey, record
+        self._packet_bytes = packet_bytes
+        self.in_place = False
         self.told = 0
         self._words = array("Q", (0, 0))
         self._words_address = address_of(self._words)
@@ -82,29 +90,55 @@ class WorkRequests:
         """WRITE ``runs`` to ``places``, whose lengths add up to the same, and tell; the completion is
         ``number``.  ``inline``: the work requests carry the data, so that ``runs`` need no key.  ``early``:
         where the data are written before they are told there is one more completion, ``number`` with `TAKEN`.
-        Up to ``whole`` bytes in one request are not.
+        Up to ``whole`` bytes in one request are not, where the adapter writes in place.
         """
         parts: list[tuple[Page, int]]
         last: cython.Py_ssize_t
         part: cython.Py_ssize_t
-        total: cython.ulonglong = 0
-        for each in runs:
-            total += each[1]
+        offset: cython.ulonglong
+        before: cython.ulonglong
+        size: cython.ulonglong
+        rest: cython.ulonglong = 0
         parts = _cut(runs, places)
         last = len(parts) - 1
-        if not last and total <= whole:
-            run, offset = parts[0]
-            self._write(_WRITE_IMM, flags, immediate, number, offset, run, inline)
+        for part in range(last):
+            run, offset = parts[part]
+            self._write(_WRITE, 0, 0, number, offset, run, inline)
+        run, offset = parts[last]
+        address, size, lkey = run
+        if not self.in_place:
+            rest = 0 if early else self._told_with(size)
+        elif not last and size <= whole:
+            rest = size
+        before = size - rest
+        if before:
+            run = Page(address, before, lkey)
+            if early:
+                self._write(_WRITE, _SIGNALED, 0, number | _TAKEN, offset, run, inline)
+            else:
+                self._write(_WRITE, 0, 0, number, offset, run, inline)
+        if rest:
+            run = Page(address + before, rest, lkey)
+            self._write(_WRITE_IMM, flags, immediate, number, offset + before, run, inline)
         else:
-            for part in range(last + 1):
-                run, offset = parts[part]
-                if early and part == last:
-                    self._write(_WRITE, _SIGNALED, 0, number | _TAKEN, offset, run, inline)
-                else:
-                    self._write(_WRITE, 0, 0, number, offset, run, inline)
             self._write(_WRITE_IMM, flags, immediate, number, 0, None, False)
         self._count()
         self._ring()
+
+    def _told_with(self, length: int) -> int:
+        """How many of the last ``length`` bytes of a message the WRITE carries that tells of it, where WRITEs
+        are packets; one that tells nothing has those before.
+
+        The packets of that one may all have one length, and then leave together (`transport.uniform`), and
+        with them what tells, if it is no longer.  So that one carries what is behind the last whole packet
+        where the immediate fits behind it, and nothing where it does not.  Two packets leave together
+        however they are.
+        """
+        packet: cython.ulonglong = self._packet_bytes
+        rest: cython.ulonglong = length & (packet - 1)
+        if length <= 2 * packet:
+            return length
+        return rest if rest + _IMMDT_BYTES <= packet else 0
 
     def _count(self) -> int:
         """One notification more: its number."""
@@ -115,16 +149,23 @@ class WorkRequests:
         self, number: int, address: int, length: int, lkey: int, places: list[Piece], immediate: int,
         flags: int, inline: bool,
     ) -> None:
-        """`write` one run of at most `WHOLE_BYTES`, or one that is inline: as one request where the peer's
-        pool does not end in it.
+        """`write` one run, or what is inline, by two requests at most where the peer's pool does not end in
+        it.
         """
-        if len(places) > 1 or length > _WHOLE:
+        rest: cython.ulonglong
+        if len(places) > 1 or (self.in_place and length > _WHOLE):
             self.write(number, [Page(address, length, lkey)], places, immediate, flags, inline)
             return
         remote: cython.ulonglong = self._address + places[0][0]
+        rest = length if inline or self.in_place else self._told_with(length)
+        length -= rest
+        if length:
+            self._queue_pair.post_run(_WRITE, 0, 0, number, remote, self._rkey, address, length, lkey)
+        if inline or not rest:
+            flags |= _INLINE
         self._queue_pair.post_run(
-            _WRITE_IMM, flags | _INLINE if inline else flags, immediate, number, remote, self._rkey, address,
-            length, lkey,
+            _WRITE_IMM, flags, immediate, number, remote + length if rest else self._address, self._rkey,
+            address + length, rest, lkey,
         )  # fmt: skip
         self._count()
         self._ring()
