@@ -118,7 +118,7 @@ def test_memory_may_be_changed_once_send_has_returned(connected: Connect) -> Non
     assert one.stream.sender.direct_bytes == len(before)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("length", "direct"), [(65536, 0), (65537, 65537)])
+@pytest.mark.parametrize(("length", "direct"), [(131072, 0), (131073, 131073)])
 def test_what_is_copied_sooner_than_waited_for_is_copied(
     connected: Connect, length: int, direct: int
 ) -> None:

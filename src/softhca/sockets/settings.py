@@ -34,7 +34,7 @@ class Settings:
     pool_bytes: int = 1 << 20
     staging_bytes: int = 512 << 10
     threshold_bytes: int = 16 << 10
-    direct_bytes: int = 64 << 10
+    direct_bytes: int = 128 << 10
     chunk_bytes: int = 1 << 20
     mapping: bool = True
     in_memory: bool = True
