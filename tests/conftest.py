@@ -88,13 +88,16 @@ def loopback_address() -> Callable[[], str]:
 @pytest.fixture(scope="module", autouse=True)
 def own_device(loopback_address: Callable[[], str]) -> None:
     """Each file begins with one device, at an address that no other test has: neither those that earlier
-    files have left, nor one that the adapter of another process of the tests serves too.
+    files have left, nor one that the adapter of another process of the tests serves too.  What else they have
+    left, fifty objects a test that pytest keeps, no collection of garbage goes through again.
     """
     from softhca.driver import registry
     from softhca.runtime import devices
 
     for name in registry.names():
         devices.remove(name)
+    gc.collect()
+    gc.freeze()
     devices.add(f"softhca0=udp:{loopback_address()}")
 
 

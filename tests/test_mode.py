@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -119,6 +121,14 @@ def test_workers_read_the_same_tests_and_each_begins_elsewhere(workers: int) -> 
     assert len({tuple(sorted(places)) for places in read}) == 1
     for path in suite_plan.TESTS.rglob("test_*.py"):
         assert sum(path.is_relative_to(place) for place in read[0]) == 1
+
+
+def test_no_collection_goes_through_what_there_was_before_a_file(
+    loopback_address: Callable[[], str],
+) -> None:
+    """Made behind the reading of tests, before the first test of this file."""
+    assert gc.is_tracked(loopback_address)
+    assert all(each is not loopback_address for each in gc.get_objects())
 
 
 def test_imports_of_a_folder_s_conftest_count() -> None:
