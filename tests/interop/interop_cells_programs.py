@@ -106,13 +106,13 @@ def rc_pingpong(case: Case) -> None:
     pingpong(case, "rc")
 
 
-@cell("ibv_uc_pingpong", network=True)
+@cell("ibv_uc_pingpong", network=True, core=False)
 def uc_pingpong(case: Case) -> None:
     """UC."""
     pingpong(case, "uc")
 
 
-@cell("ibv_ud_pingpong", network=True)
+@cell("ibv_ud_pingpong", network=True, core=False)
 def ud_pingpong(case: Case) -> None:
     """UD."""
     pingpong(case, "ud")
