@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 import json
+from typing import NamedTuple
 
 import pytest
 
 from softhca.cli.main import main
-from softhca.hardware.compare import compare, rq_delays, walk_clocks
+from softhca.hardware import compare as comparing
+from softhca.hardware import races as racing
+from softhca.hardware.compare import Comparison, compare, rq_delays, walk_clocks
 from softhca.hardware.designs import DESIGNS, FIXED, MANAGER, MICROCODE
 from softhca.hardware.fixed_function import FixedFunctionManager
 from softhca.hardware.key_memory import KEYS, VALID
@@ -22,12 +28,47 @@ from softhca.hardware.races import (
     Interleaving,
     Operation,
     interleaving,
-    play,
     search,
 )
 from softhca.hardware.rmb import RemoteKeyManager
 
 OTHER, NONE, ALL = CASES
+play = functools.cache(racing.play)
+"""What an interleaving does to a design, played once: searches, commands and tests ask for the same ones."""
+
+
+@pytest.fixture(autouse=True)
+def played_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "play", play)
+
+
+class Told(NamedTuple):
+    """What the command measured, and what it printed, on both streams."""
+
+    measured: Comparison
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    """A small comparison."""
+    measured = []
+
+    def kept(*words: object) -> Comparison:
+        measured.append(compare(*words))  # type: ignore[arg-type]
+        return measured[-1]
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(comparing, "compare", kept)
+        patch.setattr(racing, "play", play)
+        assert main(["rmb", "compare", "--vis", "4", "--interleavings", "12", "--json"]) == 0
+    return Told(*measured, out.getvalue(), err.getvalue())
 
 
 def test_gates_take_two_six_and_ten_clocks_a_vi() -> None:
@@ -46,14 +87,14 @@ def test_each_key_that_matches_costs_one_clock(matching: int) -> None:
     assert walk_clocks(RemoteKeyManager(3, KEYS, row * 3)) == 3 * (6 + matching)
 
 
-def test_the_comparison_counts_microcode_by_running_it_and_stalls_only_there() -> None:
-    measured = compare(vis=6, interleavings=1)
+def test_the_comparison_counts_microcode_by_running_it_and_stalls_only_there(told: Told) -> None:
+    measured = told.measured
     clocks = {(walk.design, walk.case): walk.clocks for walk in measured.walks}
-    microcode = MicrocodeWalk(6)
+    microcode = MicrocodeWalk(4)
     for case in CASES:
         assert clocks[MICROCODE, case] == microcode.case(case).clocks
         assert clocks[MANAGER, case] == clocks[FIXED, case]
-    assert clocks[MICROCODE, ALL] >= 9 * 6
+    assert clocks[MICROCODE, ALL] >= 9 * 4
     for walk in measured.walks:
         assert walk.stall_clocks == (walk.clocks if walk.design == MICROCODE else 4)
         assert walk.rq_stall_clocks == (None if walk.design == MICROCODE else 0)
@@ -160,12 +201,12 @@ def test_the_fixed_hardware_walks_as_the_manager_does_when_it_is_alone() -> None
     assert walk_clocks(FixedFunctionManager(5, KEYS, row * 5)) == 5 * 8
 
 
-def test_compare_prints_walks_and_races(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rmb", "compare", "--vis", "4", "--interleavings", "12", "--json"]) == 0
-    out, told = capsys.readouterr()
-    printed = json.loads(out)
+def test_compare_prints_walks_and_races(
+    told: Told, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = json.loads(told.out)
     done = 20, 50, 80, 90, 100  # three of walks, then of interleavings
-    assert told.splitlines() == [f"rmb compare: {tenths} %" for tenths in done]
+    assert told.err.splitlines() == [f"rmb compare: {tenths} %" for tenths in done]
     assert len(printed["walks"]) == 9
     first = printed["walks"][0]
     assert (first["design"], first["clocks"], first["walk_us"]) == (MANAGER, 8, 0.064)
@@ -174,7 +215,8 @@ def test_compare_prints_walks_and_races(capsys: pytest.CaptureFixture[str]) -> N
     spoiled = {(row["design"], row["rq_engine"]): row["runs"] for row in printed["interleavings"]["spoiled"]}
     assert len(spoiled) == 6
     assert spoiled[MANAGER, "enters first"] == 0 < spoiled[FIXED, "looks first"]
-    assert main(["rmb", "compare", "--vis", "2", "--interleavings", "1"]) == 0
+    monkeypatch.setattr(comparing, "compare", lambda *words: told.measured)
+    assert main(["rmb", "compare", "--vis", "4", "--interleavings", "12"]) == 0
     assert "microcode alone" in capsys.readouterr().out
 
 
