@@ -110,10 +110,11 @@ def test_each_promise_is_broken_by_itself(
     """Induction takes all claims together; here each is looked at alone, under random traffic."""
     manager = RemoteKeyManager(2, 2)
     spoil(manager)
-    assert broken_claims(ManagerClaims(manager)) & PROMISES == wanted
+    # what breaks at all does in the first 500 clocks
+    assert broken_claims(ManagerClaims(manager), 600 if wanted else 2000) & PROMISES == wanted
 
 
-def broken_claims(claims: ManagerClaims, clocks: int = 2000) -> set[str]:
+def broken_claims(claims: ManagerClaims, clocks: int) -> set[str]:
     """Those that are broken in one of so many clocks: two domains, two keys, the RQ in half of the clocks."""
     manager, dice, seen = claims.manager, random.Random(1), set()
 
