@@ -62,7 +62,7 @@ BUFFER = fifos.ShowsPackets, "PacketBuffer", (4, 2, 1), "packet_buffer"
 RECEIVE = fifos.ReceiveClaims, "ReceiveFifo", (4, 2), "fifo"
 SEND = fifos.SendClaims, "SendFifo", (4, 2), "fifo"
 TIMER = schedules.TimerClaims, "RetryTimer", (2, 4, 2), "retry_timer"
-LISTS = schedules.SchedulerClaims, "WorkScheduler", (4, 4), "work_scheduler"
+LISTS = schedules.SchedulerClaims, "WorkScheduler", (2, 2), "work_scheduler"
 SPOILT = [
     Spoilt(*ARBITER, "next_one = (i + step) % self.requesters", "next_one = step - 1"),
     Spoilt(*ARBITER, "busy.eq(~self.host.done)", "busy.eq(0)"),
