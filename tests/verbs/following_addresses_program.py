@@ -44,11 +44,12 @@ def joined(contexts, own, peer, own_index, peer_index):
 
 
 def table_of(context):
-    """The GIDs by index, up to the last one that is used."""
-    found = [context.query_gid(1, index).gid for index in range(16)]
-    used = [index for index, gid in enumerate(found) if gid.strip("0:")]
-    known = {entry.gid_index for entry in context.query_gid_table(16)}
-    assert known == set(used)
+    """The GIDs by index, up to the last one that is used.  It may change between two questions."""
+    known, used = None, []
+    while known != used:
+        found = [context.query_gid(1, index).gid for index in range(16)]
+        used = [index for index, gid in enumerate(found) if gid.strip("0:")]
+        known = [entry.gid_index for entry in context.query_gid_table(16)]
     return found[: max(used, default=-1) + 1]
 
 

@@ -340,8 +340,10 @@ class Context(Resource):
                 f"Failed to query gid: gid_index = {gid_index}: the entry of port_num = {port_num} is empty",
                 errno.ENODATA,
             )
+        return self._gid_entry(port_num, gid_index, gid.raw)
+
+    def _gid_entry(self, port_num: int, gid_index: int, raw: bytes) -> "GIDEntry":
         kind = ibv_gid_type.IBV_GID_TYPE_ROCE_V2 if self._is_roce(port_num) else ibv_gid_type.IBV_GID_TYPE_IB
-        raw = gid.raw
         return GIDEntry(
             int.from_bytes(raw[:8], sys.byteorder),
             int.from_bytes(raw[8:], sys.byteorder),
@@ -362,8 +364,9 @@ class Context(Resource):
         entries: list[GIDEntry] = []
         for port_num in range(1, self.query_device().phys_port_cnt + 1):
             for index in range(self.query_port(port_num).gid_tbl_len):
-                if any(self.query_gid(port_num, index).raw):
-                    entries.append(self.query_gid_ex(port_num, index))
+                raw = self.query_gid(port_num, index).raw  # asked for once: it may change at any moment
+                if any(raw):
+                    entries.append(self._gid_entry(port_num, index, raw))
         if len(entries) > max_entries or not max_entries:
             raise PyverbsRDMAError(
                 f"Failed to query gid table: max_entries = {max_entries}: there are {len(entries)} entries",
