@@ -21,13 +21,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Shape, Signal
+from amaranth.hdl import Shape
 from amaranth.sim import Simulator, _pyrtl, pysim
 
 from softhca.hardware.gates_in_c import Translator, Untranslatable
-from softhca.hardware.quick_simulator import elaborated, quick_simulator
+from softhca.hardware.quick_simulator import Engine, elaborated, quick_simulator
 
-_ENGINE: Any = pysim.PySimEngine
 _EMITTER: Any = _pyrtl._PythonEmitter
 COMPILERS = ("cc", "gcc")
 OPTIONS = ("-O0", "-w", "-fPIC", "-shared")
@@ -215,7 +214,7 @@ class _Gates:
             slot.reset()
 
 
-class _Engine(_ENGINE):
+class _Engine(Engine):
     """Amaranth's, but that the design's processes are in C; ``_processes`` keeps others, such as clocks."""
 
     _processes: set[Any]
@@ -225,18 +224,6 @@ class _Engine(_ENGINE):
         with _replaced([(pysim, "_FragmentCompiler", plan.begun)]):
             super().__init__(design)
         self._gates = _Gates(plan.code, list(self._state.slots))
-        self._looked_up: dict[int, tuple[Any, Any]] = {}
-
-    def get_value(self, expr: Any) -> Any:
-        """The value of an expression; of a signal, what its state says."""
-        known = self._looked_up.get(id(expr))
-        if known is not None:
-            return known[1].curr
-        if type(expr) is Signal:  # kept, so that nothing else has its number
-            state = self._state.slots[self._state.get_signal(expr)]
-            self._looked_up[id(expr)] = expr, state
-            return state.curr
-        return super().get_value(expr)
 
     def reset(self) -> None:
         """As it was in the beginning."""

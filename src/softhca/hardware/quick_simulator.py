@@ -107,18 +107,12 @@ class _Signal(_PLAIN_SIGNAL):
         return True
 
 
-class _Engine(_PLAIN_ENGINE):
-    """``due`` are the design's processes that run next; ``_processes`` keeps the others, such as clocks."""
-
-    _processes: set[Any]
+class Engine(_PLAIN_ENGINE):
+    """Amaranth's, which looks the state of a signal that is read up once."""
 
     def __init__(self, design: Any) -> None:
-        self.due: set[Any] = set()
         self._looked_up: dict[int, tuple[Any, Any]] = {}
-        with _replaced(self.due):
-            super().__init__(design)
-        self._parts, self._processes = self._processes, set()
-        self.due.update(process for process in self._parts if process.runnable)
+        super().__init__(design)
 
     def get_value(self, expr: Any) -> Any:
         """The value of an expression; of a signal, what its state says."""
@@ -130,6 +124,19 @@ class _Engine(_PLAIN_ENGINE):
             self._looked_up[id(expr)] = expr, state
             return state.curr
         return super().get_value(expr)
+
+
+class _Engine(Engine):
+    """``due`` are the design's processes that run next; ``_processes`` keeps the others, such as clocks."""
+
+    _processes: set[Any]
+
+    def __init__(self, design: Any) -> None:
+        self.due: set[Any] = set()
+        with _replaced(self.due):
+            super().__init__(design)
+        self._parts, self._processes = self._processes, set()
+        self.due.update(process for process in self._parts if process.runnable)
 
     def reset(self) -> None:
         """As it was in the beginning."""

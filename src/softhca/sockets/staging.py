@@ -9,13 +9,14 @@ import cython
 from softhca.driver.errors import DriverError
 from softhca.machine.primitives import copy
 from softhca.sockets.memory_processing import PoolError
+from softhca.sockets.work_requests import INLINE_BYTES
 from softhca.verbs import enums as e
 from softhca.verbs.mr import MR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsError
 
-SHORT_BYTES = 512
-"""What work requests carry themselves (`INLINE_BYTES`) is not copied, so a run this short helps nobody."""
+SHORT_BYTES = INLINE_BYTES
+"""What work requests carry themselves is not copied, so a run this short helps nobody."""
 
 _LOCAL = int(e.IBV_ACCESS_LOCAL_WRITE)
 _SHORT_BYTES = cython.declare(cython.ulonglong, SHORT_BYTES)
