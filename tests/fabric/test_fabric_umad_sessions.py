@@ -321,6 +321,26 @@ def test_an_answer_is_told_by_its_class_and_by_the_program_s_part_of_the_transac
     assert [each.data[1] for each in requests.expired(LIMIT_NS)] == [1]
 
 
+def test_the_same_transaction_at_two_ports_is_two_requests() -> None:
+    """Each is answered by the port that it went to, and the other one is still waited for."""
+    at = sessions()
+    beside = at.plane.topology.peer(1, 1)
+    assert beside is not None
+    near, far = manager_of(at), connect(at, b"h1", origin="far")
+    at.plane.set_manager(far.endpoint, True, 0)
+    session = connect(at)
+    for now, way in enumerate(([], [1, beside.port])):
+        mad = smp(c.CLASS_SUBN_DIRECTED, 1, c.ATTRIBUTE_SM_INFO, 0, b"", 0, 9, way, 0xFFFF)
+        at.receive(session, packet(mad), now)
+    assert [len(each) for each in (near.outgoing, far.outgoing, session.requests)] == [1, 1, 2]
+    at.receive(far, answer_to(far.outgoing[0]), 5)
+    assert transactions(session) == [(0, 9)]
+    assert at.next_deadline_ns == LIMIT_NS
+    at.disconnect(near, 6)
+    assert transactions(session) == [(u.TIMED_OUT, 9)]
+    assert at.next_deadline_ns == NEVER_NS
+
+
 def test_a_request_that_no_program_has_does_not_come_back_with_another_one() -> None:
     """It has gone to an endpoint that is no program of this protocol."""
     at = sessions()

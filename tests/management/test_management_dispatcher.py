@@ -318,6 +318,44 @@ def test_requests_under_way_are_bounded_and_the_oldest_gives_way(monkeypatch: py
     assert [mad.header.transaction_id for mad in got] == [2, 3, 4]
 
 
+def test_the_same_transaction_is_asked_of_two_ports_at_once() -> None:
+    wire = Wire()
+    client, got = wire.client()
+    asked = request(CPI, management_class=PERF)
+    for peer, high in ((PEER, 5), (OTHER, 6)):
+        header = replace(asked.header, transaction_id=high << 32 | 1)
+        wire.dispatcher.send(client, replace(asked, header=header).encode(), peer)
+    assert wire.dispatcher.outstanding() == 2
+    response = wire.sent[0][0].response()
+    for source in (PEER, PEER, OTHER, OTHER):
+        wire.receive(response, source)
+    assert [mad.header.transaction_id for mad in got] == [5 << 32 | 1, 6 << 32 | 1]
+    assert wire.dispatcher.outstanding() == 0
+    for peer in (PEER, OTHER):
+        wire.dispatcher.send(client, asked.encode(), peer)
+    wire.dispatcher.cancel(client, asked.header, PEER)
+    for source in (PEER, OTHER):
+        wire.receive(response, source)
+    assert len(got) == 3
+    wire.dispatcher.send(client, asked.encode(), PEER)
+    wire.dispatcher.send(client, asked.encode(), OTHER)
+    wire.dispatcher.unregister(client)
+    assert wire.dispatcher.outstanding() == 0
+
+
+def test_of_one_transaction_at_many_ports_the_oldest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(d, "MAX_OUTSTANDING", 2)
+    wire = Wire()
+    client, got = wire.client()
+    peers = [Address(lid=lid, qpn=1, qkey=c.GENERAL_QKEY) for lid in (7, 8, 9)]
+    for peer in peers:
+        wire.dispatcher.send(client, request(CPI, management_class=PERF).encode(), peer)
+    assert wire.dispatcher.outstanding() == 2
+    for peer in peers:
+        wire.receive(wire.sent[0][0].response(), peer)
+    assert len(got) == 2
+
+
 def test_a_client_that_goes_takes_its_requests_with_it() -> None:
     wire = Wire()
     client, got = wire.client()

@@ -70,7 +70,7 @@ def test_a_response_that_is_waited_for_no_longer_is_dropped() -> None:
         got.clear()
         port.dispatcher.send(client, asked.encode(), PEER)
         if cancelled:
-            port.dispatcher.cancel(client, asked.header)
+            port.dispatcher.cancel(client, asked.header, PEER)
         sent = port.sent[-1].header
         port.receive(
             management_class=c.CLASS_PERF, method=c.METHOD_GET_RESPONSE, transaction_id=sent.transaction_id
@@ -88,7 +88,7 @@ def test_who_waits_no_longer_for_one_response_gets_the_others() -> None:
     for number in (5, 6):
         asked = replace(header, transaction_id=number)
         port.dispatcher.send(client, Mad(asked, bytes(232)).encode(), PEER)
-    port.dispatcher.cancel(client, replace(header, transaction_id=5))
+    port.dispatcher.cancel(client, replace(header, transaction_id=5), PEER)
     for sent in list(port.sent):
         port.receive(
             management_class=c.CLASS_PERF,

@@ -19,6 +19,7 @@ DATAGRAM_PROTOCOL = "sockets/datagram_protocol.py"
 DATAGRAM_STATE = "sockets/datagram_state.py"
 DESCRIPTORS = "driver/descriptors.py"
 DISPATCHER = "management/dispatcher.py"
+OUTSTANDING = "management/outstanding.py"
 EVENTS = "driver/rdmacm/events.py"
 EVENT_CHANNELS = "runtime/event_channels.py"
 FABRIC_ADAPTERS = "runtime/fabric_adapters.py"
@@ -233,11 +234,11 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "who waits at a device for a channel's events sleeps through its end"), BY_DRIVER_RDMACM_CHANNEL),
     (m("hand-re-inherited-notices", EVENTS, "        self._make_locks()\n        self._notices.clear()\n", "        self._make_locks()\n",
        "a forked child is told its parent's events"), BY_DRIVER_RDMACM_CHANNEL),
-    (m("hand-d-asked-again-evicts", DISPATCHER, "if key not in self._outstanding and len(self._outstanding)", "if len(self._outstanding)",
+    (m("hand-d-asked-again-evicts", OUTSTANDING, "if not self._forget(key, destination) and self._count >= most", "if self._count >= most",
        "who asks again where all places are taken loses another one's answer"), BY_MANAGEMENT_DISPATCHER),
-    (m("hand-d-asked-again-order", DISPATCHER, "        self._outstanding.move_to_end(key)\n", "",
+    (m("hand-d-asked-again-order", OUTSTANDING, "        self._requests.move_to_end(key)\n", "",
        "a request that was just asked again is the first to give way"), BY_MANAGEMENT_DISPATCHER),
-    (m("hand-h-pending-answered-undelivered", HOST_AGENTS, "        if not self._put(0, data, source):\n            return False\n        header = MadHeader.decode(data)\n        if header.method & RESPONSE:\n            self.flow.pending.answered(self, request_key(header))\n        return True", "        header = MadHeader.decode(data)\n        if header.method & RESPONSE:\n            self.flow.pending.answered(self, request_key(header))\n        return self._put(0, data, source)",
+    (m("hand-h-pending-answered-undelivered", HOST_AGENTS, "        if not self._put(0, data, source):\n            return False\n        header = MadHeader.decode(data)\n        if header.method & RESPONSE:\n            self.flow.pending.answered(self, request_key(header), source)\n        return True", "        header = MadHeader.decode(data)\n        if header.method & RESPONSE:\n            self.flow.pending.answered(self, request_key(header), source)\n        return self._put(0, data, source)",
        "a response that found no room is never asked for again"), BY_ADAPTER_HOST_AGENTS),
     (m("hand-h-cost-without-pending", HOST_AGENTS, "cost_bytes = cost_of(layout, produces=True) + MAX_PENDING * PENDING_BYTES", "cost_bytes = cost_of(layout, produces=True)",
        "a host has agents without end whose requests cost it nothing"), BY_ADAPTER_HOST_AGENTS),

@@ -72,7 +72,7 @@ EDGES: tuple[tuple[Mutant, str], ...] = (
        "time that goes back gives tokens twice"), MANAGER),
     (m("edge-dsp-partial-register", "management/dispatcher.py", "        if isinstance(taker, Client):\n            if len(self._clients) >= MAX_CLIENTS:", "        self._takers.update(dict.fromkeys(keys, taker))\n        if isinstance(taker, Client):\n            if len(self._clients) >= MAX_CLIENTS:",
        "a client that is refused for want of room has its methods"), MANAGEMENT),
-    (m("edge-dsp-cancel-class", "management/dispatcher.py", "        self._outstanding.pop(key, None)\n\n    def outstanding", "        pass\n\n    def outstanding",
+    (m("edge-dsp-cancel-class", "management/dispatcher.py", "        self._outstanding.cancel(key, destination)\n\n    def outstanding", "        pass\n\n    def outstanding",
        "a response that is waited for no longer is delivered"), MANAGEMENT),
     (m("edge-dsp-classport-subnet", "management/dispatcher.py", "        and header.management_class not in SUBNET_CLASSES\n", "",
        "the port answers ClassPortInfo for subnet management"), MANAGEMENT),

@@ -74,7 +74,7 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
        "on native links an alternate path is none"), ON_MANAGEMENT),
     (m("cm-time-out-of-eight-bits", "management/cm/elements.py", "UNIT_NS << min(exponent, MAX_EXPONENT)", "UNIT_NS << exponent",
        "a resolution of a time-out of eight bits waits for years"), ON_MANAGEMENT),
-    (m("dispatcher-cancels-all", "management/dispatcher.py", "        self._outstanding.pop(key, None)\n\n    def outstanding", "        self._outstanding.clear()\n\n    def outstanding",
+    (m("dispatcher-cancels-all", "management/dispatcher.py", "        self._outstanding.cancel(key, destination)\n\n    def outstanding", "        self._outstanding = Outstanding()\n\n    def outstanding",
        "who gives up one request gets no response to others"), ON_MANAGEMENT),
     (m("route-by-lid-at-an-adapter", "management/directed_route.py", "    return BY_LID if is_switch else LOST\n", "    return BY_LID\n",
        "a channel adapter passes packets on"), ON_MANAGEMENT),

@@ -73,7 +73,7 @@ class HostAgent(Client):
             return False
         header = MadHeader.decode(data)
         if header.method & RESPONSE:
-            self.flow.pending.answered(self, request_key(header))
+            self.flow.pending.answered(self, request_key(header), source)
         return True
 
     def timed_out(self, data: bytes, destination: Address) -> bool:

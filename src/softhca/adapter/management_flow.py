@@ -181,7 +181,7 @@ class ManagementFlow(Flow):
                 with contextlib.suppress(OSError):  # no room, or no way any more: that is one try less
                     self.dispatcher.send(agent, request.data, request.destination)
             elif agent.timed_out(request.data, request.destination):
-                self.dispatcher.cancel(agent, MadHeader.decode(request.data))
+                self.dispatcher.cancel(agent, MadHeader.decode(request.data), request.destination)
             else:
                 self.pending.add(request.later(now + FULL_RING_RETRY_NS))
         if self.pending.next_ns != NEVER_NS:

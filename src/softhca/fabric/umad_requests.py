@@ -26,11 +26,14 @@ class _Pending(NamedTuple):
     target: Hashable
 
 
+_Key = tuple[bytes, Hashable]
+
+
 class UnansweredRequests:
     """Those of one program, the oldest first."""
 
     def __init__(self) -> None:
-        self._pending: dict[bytes, _Pending] = {}
+        self._pending: dict[_Key, _Pending] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -41,9 +44,12 @@ class UnansweredRequests:
         first = next(iter(self._pending.values()), None)
         return NEVER_NS if first is None else first.deadline_ns
 
-    def add(self, datagram: Datagram, target: Hashable, now: int) -> Datagram | None:
-        """``target`` has a request; one that is asked again begins to wait anew.  What is given up for it."""
-        key = _key(datagram.data)
+    def add(
+        self, datagram: Datagram, target: Hashable, now: int, place: Hashable = None
+    ) -> Datagram | None:
+        """``target`` has a request, which has come to the port ``place``; one that is asked again begins to
+        wait anew, one of the same transaction at another port is another one.  What is given up for it."""
+        key = _key(datagram.data), place
         self._pending.pop(key, None)
         given_up = None
         if len(self._pending) >= MOST:
@@ -51,9 +57,9 @@ class UnansweredRequests:
         self._pending[key] = _Pending(datagram, now + LIMIT_NS, target)
         return given_up
 
-    def answered(self, data: bytes) -> None:
-        """An answer has come: the MAD."""
-        self._pending.pop(_key(data), None)
+    def answered(self, data: bytes, place: Hashable = None) -> None:
+        """An answer has come from the port ``place``: the MAD."""
+        self._pending.pop((_key(data), place), None)
 
     def expired(self, now: int) -> list[Datagram]:
         """The requests whose time is over, which are forgotten with that."""
@@ -63,7 +69,7 @@ class UnansweredRequests:
         """The requests that ``target`` had, which has gone; they are forgotten with that."""
         return self._take([key for key, each in self._pending.items() if each.target is target])
 
-    def _take(self, keys: list[bytes]) -> list[Datagram]:
+    def _take(self, keys: list[_Key]) -> list[Datagram]:
         return [self._pending.pop(key).datagram for key in keys]
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from softhca.fabric.mad_plane import ANSWERED, DELIVERED, Datagram, Endpoint, MadPlane
 from softhca.fabric.notices import NEVER_NS
+from softhca.fabric.port_state import PortState
 from softhca.fabric.topology import End, Topology
 from softhca.fabric.umad_names import MOST_SESSIONS
 from softhca.fabric.umad_requests import UnansweredRequests
@@ -80,6 +81,7 @@ class UmadSessions:
         self.closed: list[Session] = []
         self._now = 0
         self._reached: Session | None = None
+        self._sender: Session | None = None
 
     # control
 
@@ -168,14 +170,15 @@ class UmadSessions:
         own = session.endpoint.port.info.lid
         datagram = Datagram(dlid, slid if slid == PERMISSIVE else slid or own, dqpn, sqpn, mad)
         datagram = datagram._replace(length_bytes=min(length, c.MAD_BYTES))
-        self._reached = None
+        self._reached, self._sender = None, session
         fate = self.plane.send(session.endpoint, datagram, now)
+        self._sender = None
         if fate == ANSWERED or mad[3] & c.RESPONSE or mad[3] in c.UNANSWERED_METHODS:
             return
         if fate != DELIVERED:
             self._time_out(session, [datagram])
             return
-        given_up = session.requests.add(datagram, self._reached, now)
+        given_up = session.requests.add(datagram, self._reached, now, _place(self._reached))
         if given_up is not None:
             self._time_out(session, [given_up])
 
@@ -188,7 +191,7 @@ class UmadSessions:
         if not self._put(session, _packet(datagram, 0, shown)):
             return False
         if datagram.data[3] & c.RESPONSE:
-            session.requests.answered(datagram.data)
+            session.requests.answered(datagram.data, _place(self._sender))
         else:
             self._reached = session
         return True
@@ -223,6 +226,11 @@ class UmadSessions:
         session.outgoing.append(packet)
         self.ready.add(session)
         return True
+
+
+def _place(session: Session | None) -> PortState | None:
+    """The port of a program: whichever of its LIDs a request names, the answer comes from there."""
+    return None if session is None else session.endpoint.port
 
 
 def _packet(datagram: Datagram, status: int, length: int | None = None) -> bytes:

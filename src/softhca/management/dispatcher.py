@@ -17,7 +17,6 @@ waits to be sent.  All that is dropped is counted by reason.
 from __future__ import annotations
 
 import errno
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -40,6 +39,7 @@ from softhca.management.constants import (
     UNANSWERED_METHODS,
 )
 from softhca.management.mad import Address, Mad, MadHeader
+from softhca.management.outstanding import Outstanding
 
 MAX_CLIENTS = 64
 MAX_OUTSTANDING = 1024
@@ -126,7 +126,7 @@ class Dispatcher:
         self._transmit = transmit
         self._takers: dict[tuple[int, int, int], Agent | Client] = {}
         self._clients: dict[int, Client] = {}
-        self._outstanding: OrderedDict[tuple[int, int, int], tuple[int, Address]] = OrderedDict()
+        self._outstanding = Outstanding()
         self._next_number = 1
 
     # who is registered
@@ -165,13 +165,12 @@ class Dispatcher:
         self._takers = {key: each for key, each in self._takers.items() if each is not taker}
         if isinstance(taker, Client):
             self._clients.pop(taker.number, None)
-            for key in [key for key in self._outstanding if key[0] == taker.number]:
-                del self._outstanding[key]
+            self._outstanding.forget(taker.number)
 
-    def cancel(self, client: Client, header: MadHeader) -> None:
-        """A client waits no longer for the response to what it asked with this header."""
+    def cancel(self, client: Client, header: MadHeader, destination: Address) -> None:
+        """A client waits no longer for the response to what it asked there with this header."""
         key = client.number, header.transaction_id & _LOW_MASK, header.management_class
-        self._outstanding.pop(key, None)
+        self._outstanding.cancel(key, destination)
 
     def outstanding(self) -> int:
         """How many requests of clients have had no response."""
@@ -236,13 +235,12 @@ class Dispatcher:
         """A response: to the client that asked, if one did."""
         number, low = mad.header.transaction_id >> LOW_BITS, mad.header.transaction_id & _LOW_MASK
         key = number, low, mad.header.management_class
-        asked = self._outstanding.get(key)
         client = self._clients.get(number)
-        if asked is None or client is None or not _comes_from(source, asked[1]):
+        high = self._outstanding.take(key, source)
+        if high is None or client is None:
             self.counters["drops_unmatched"] += 1
             return
-        del self._outstanding[key]
-        header = replace(mad.header, transaction_id=asked[0] << LOW_BITS | low)
+        header = replace(mad.header, transaction_id=high << LOW_BITS | low)
         self._deliver(client, replace(mad, header=header).encode(), source)
 
     def _deliver(self, client: Client, data: bytes, source: Address) -> None:
@@ -283,10 +281,7 @@ class Dispatcher:
         """Remember who asks; the request with the client's number in its transaction ID."""
         high, low = mad.header.transaction_id >> LOW_BITS, mad.header.transaction_id & _LOW_MASK
         key = client.number, low, mad.header.management_class
-        if key not in self._outstanding and len(self._outstanding) >= MAX_OUTSTANDING:
-            self._outstanding.popitem(last=False)
-        self._outstanding[key] = high, destination
-        self._outstanding.move_to_end(key)
+        self._outstanding.add(key, high, destination, MAX_OUTSTANDING)
         return replace(mad, header=replace(mad.header, transaction_id=client.number << LOW_BITS | low))
 
     def _send(self, mad: Mad, destination: Address) -> bool:
@@ -320,12 +315,3 @@ def _asks_for_class(header: MadHeader) -> bool:
         and header.attribute_id == ATTRIBUTE_CLASS_PORT_INFO
         and header.management_class not in SUBNET_CLASSES
     )
-
-
-def _comes_from(source: Address, asked: Address) -> bool:
-    """Whether a response comes from where the request went: by GID if both have one, else by LID; a directed
-    route says itself whence it comes.
-    """
-    if asked.gid is not None and source.gid is not None:
-        return asked.gid == source.gid
-    return asked.lid == 0xFFFF or asked.lid == source.lid

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from softhca.management.constants import RESPONSE, UNANSWERED_METHODS
 from softhca.management.mad import Address, MadHeader
+from softhca.management.outstanding import comes_from
 
 if TYPE_CHECKING:
     from softhca.management.dispatcher import Client
@@ -84,10 +85,15 @@ class PendingRequests:
         """How many of a client wait."""
         return len(self._waiting.get(client.number, {}))
 
-    def answered(self, client: Client, key: Key) -> None:
-        """Its response has come, or it was never sent."""
+    def answered(self, client: Client, key: Key, source: Address | None = None) -> None:
+        """Its response has come, or it was never sent.  ``source``: where the response has come from, which
+        may be another port that the client has asked by the same ID.
+        """
         waiting = self._waiting.get(client.number, {})
-        waiting.pop(key, None)
+        request = waiting.get(key)
+        if request is None or (source is not None and not comes_from(source, request.destination)):
+            return
+        del waiting[key]
         if not waiting:
             self._waiting.pop(client.number, None)
 
