@@ -279,10 +279,10 @@ def test_queries_and_what_is_known_and_asked_at_a_time_are_bounded(monkeypatch: 
     monkeypatch.setattr(lookups, "MOST_CACHED", 1)
     made = Asked()
     for number in (1, 2):
-        assert not made.lookups.is_full
-        made.lookups.start((1, number), t.ATTRIBUTE_GUID_INFO_RECORD, [port_of(Node(), number)], bytes(72), 0,
+        assert not made.lookups.is_full(number)
+        made.lookups.start((number, 1), t.ATTRIBUTE_GUID_INFO_RECORD, [port_of(Node(), number)], bytes(72), 0,
                            made.done.append)  # fmt: skip
-    assert made.lookups.is_full
+    assert made.lookups.is_full(3)
     assert made.start(port_of(Node(), 3)) is None
     made.lookups.pump(0)
     for fill in (1, 2):
@@ -299,6 +299,58 @@ def test_no_more_is_asked_at_a_time_than_a_manager_may() -> None:
         made.lookups = Lookups(made.sent.append, config)
         assert made.start(*(port_of(Node(), number) for number in range(1, 20))) == 19
         assert len(made.sent) == sent
+
+
+def start_for(made: Asked, lid: int, transaction: int, *ports: Any) -> int | None:
+    return made.lookups.start(
+        (lid, transaction), t.ATTRIBUTE_GUID_INFO_RECORD, ports, bytes(72), 0, made.done.append
+    )
+
+
+def test_one_lid_leaves_others_as_many_queries_as_it_has() -> None:
+    made = Asked()
+    places = iter(range(1, 100))
+    for transaction in range(lookups.MOST_LOOKUPS_OF_ONE):
+        assert start_for(made, 1, transaction, port_of(Node(), next(places))) == 1
+    assert start_for(made, 1, 99, port_of(Node(), next(places))) is None
+    assert made.lookups.is_full(1)
+    for transaction in range(lookups.MOST_LOOKUPS - lookups.MOST_LOOKUPS_OF_ONE):
+        assert not made.lookups.is_full(2)
+        assert start_for(made, 2, transaction, port_of(Node(), next(places))) == 1
+    assert made.lookups.is_full(3)
+
+
+def test_who_asks_for_much_takes_turns_with_who_asks_for_little() -> None:
+    made = Asked()
+    made.lookups = Lookups(made.sent.append, ManagerConfig(1, window=2))
+    for transaction in (1, 2):
+        start_for(made, 1, transaction, *(port_of(Node(), number) for number in range(1, 40)))
+    made.lookups.pump(0)
+    start_for(made, 2, 1, port_of(Node(), 100))
+    made.answer(fill=1)
+    made.answer(fill=1)
+    assert made.done == []
+    assert [each[130] for each in made.sent].count(100) == 1  # by its way
+    made.answer(fill=1)
+    made.answer(fill=7)
+    assert len(made.done) == 1
+
+
+def test_a_node_that_does_not_answer_is_asked_no_more_for_this_query() -> None:
+    config = ManagerConfig(1, window=2, retries=0)
+    made = Asked()
+    made.lookups = Lookups(made.sent.append, config)
+    dead, alive = Node(), Node()
+    ports = [port_of(dead, number) for number in range(1, 20)] + [port_of(alive, 30)]
+    ports[-1].node_guid = 6
+    assert start_for(made, 1, 1, *ports) == 20
+    made.lookups.pump(0)
+    made.sent.clear()
+    made.lookups.expire(config.timeout_ns)
+    assert len(made.sent) == 1
+    assert made.answer(fill=4)
+    assert tables(made) == [4]
+    assert made.lookups.idle
 
 
 def test_what_a_request_names_is_read_alone() -> None:

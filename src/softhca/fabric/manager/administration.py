@@ -453,7 +453,7 @@ class SubnetAdministration:
             return
         wanted = t.GuidInfoRecord.decode(query.wanted)
         port = self.aliases.place(wanted, query.mask, query.requester, query.trusted, query.inventory)
-        if self.lookups.is_full:
+        if self.lookups.is_full(query.lid):
             self._busy(query)
             return
         before = set(self.aliases.of(port.guid))

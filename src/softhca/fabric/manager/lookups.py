@@ -4,6 +4,7 @@ them until the next sweep.
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_LOOKUPS = 16
 """Queries under way."""
+MOST_LOOKUPS_OF_ONE = MOST_LOOKUPS // 2
+"""One LID leaves the others as many."""
 MOST_READS = 4096
 """Datagrams for one query."""
 MOST_CACHED = 1 << 16
@@ -53,23 +56,30 @@ class Read(NamedTuple):
 class _Lookup:
     done: Done
     left: int = 0
+    waiting: deque[tuple[int, Read]] = field(default_factory=deque)
     records: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 class Lookups:
-    """Queries that wait for nodes' answers, by the key of each."""
+    """Queries that wait for nodes' answers, by the key of each: the LID that asks, and its transaction.
+
+    Those who ask take turns with their reads.  A node that has not answered one read is asked no other one
+    for the same query.
+    """
 
     def __init__(self, transmit: Callable[[bytes], None], config: ManagerConfig) -> None:
         self._requests = Requests(
             transmit, min(WINDOW, config.window), config.timeout_ns, config.retries, config.m_key, SPACE
         )
         self._under_way: dict[tuple[int, int], _Lookup] = {}
+        self._turns: OrderedDict[int, deque[tuple[tuple[int, int], _Lookup]]] = OrderedDict()
         self._known: dict[tuple[int, int, int], bytes] = {}
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no query may begin now."""
-        return len(self._under_way) >= MOST_LOOKUPS
+    def is_full(self, lid: int) -> bool:
+        """Whether no query of a LID may begin now."""
+        if len(self._under_way) >= MOST_LOOKUPS:
+            return True
+        return sum(each[0] == lid for each in self._under_way) >= MOST_LOOKUPS_OF_ONE
 
     def has(self, key: tuple[int, int]) -> bool:
         """Whether a query is under way."""
@@ -85,8 +95,10 @@ class Lookups:
         done: Done,
     ) -> int | None:
         """Read what a query is about; ``done`` gets the records, of nodes that do not answer none.  How many
-        reads that needs; None: too many queries are under way.  RefusedError: it is about too much."""
-        if len(self._under_way) >= MOST_LOOKUPS:
+        reads that needs; None: too many queries are under way, or too many of this LID.
+        RefusedError: it is about too much.
+        """
+        if self.is_full(key[0]):
             return None
         reads: list[Read] = []
         for port in ports:
@@ -94,29 +106,31 @@ class Lookups:
             if len(reads) > MOST_READS:
                 raise RefusedError(STATUS_NO_RESOURCES)
         lookup = _Lookup(done)
-        new = []
         for place, read in enumerate(reads):
             known = self._known.get(read.key)
             if known is None:
-                new.append((place, read))
+                lookup.waiting.append((place, read))
             else:
                 lookup.records.append((place, read.record(known)))
-        lookup.left = len(new)
-        if not new:
+        lookup.left = len(lookup.waiting)
+        if not lookup.left:
             self._end(lookup)
             return 0
         self._under_way[key] = lookup
-        for place, read in new:
-            self._ask(key, lookup, place, read)
-        return len(new)
+        self._turns.setdefault(key[0], deque()).append((key, lookup))
+        return lookup.left
 
     def _ask(self, key: tuple[int, int], lookup: _Lookup, place: int, read: Read) -> None:
         def answered(status: int | None, data: bytes) -> None:
+            lookup.left -= 1
             if status == c.STATUS_OK:
                 if len(self._known) < MOST_CACHED:
                     self._known[read.key] = data
                 lookup.records.append((place, read.record(data)))
-            lookup.left -= 1
+            elif status is None:
+                others = [each for each in lookup.waiting if each[1].port.node_guid != read.port.node_guid]
+                lookup.left -= len(lookup.waiting) - len(others)
+                lookup.waiting = deque(others)
             if not lookup.left:
                 del self._under_way[key]
                 self._end(lookup)
@@ -148,19 +162,29 @@ class Lookups:
     def pump(self, now: int) -> None:
         """Send what there is room for."""
         self._requests.pump(now)
+        while self._requests.has_room and self._turns:
+            lid, turn = self._turns.popitem(last=False)
+            key, lookup = turn[0]
+            if lookup.waiting:
+                self._ask(key, lookup, *lookup.waiting.popleft())
+                self._requests.pump(now)
+            if not lookup.waiting:
+                turn.popleft()
+            if turn:
+                self._turns[lid] = turn
 
     def response(self, data: bytes, now: int) -> bool:
         """A response has come; False: it is none of these."""
         if int.from_bytes(data[8:12], "big") & 0xFFFF != SPACE:
             return False
         self._requests.response(data, now)
-        self._requests.pump(now)
+        self.pump(now)
         return True
 
     def expire(self, now: int) -> None:
         """Ask again what has not been answered."""
         self._requests.expire(now)
-        self._requests.pump(now)
+        self.pump(now)
 
     @property
     def next_deadline_ns(self) -> int:
@@ -180,6 +204,7 @@ class Lookups:
         """Give up what is under way, too."""
         self.forget()
         self._requests.forget()
+        self._turns.clear()
         self._under_way.clear()
 
 

@@ -61,6 +61,11 @@ class Requests:
         """Whether nothing waits and nothing is under way."""
         return not self._waiting and not self._under_way
 
+    @property
+    def has_room(self) -> bool:
+        """Whether what is asked now is sent at once."""
+        return not self._waiting and len(self._under_way) < self._window
+
     def get(self, path: bytes, attribute: int, then: Then, modifier: int = 0) -> None:
         """Ask for an attribute."""
         self._waiting.append(Request(path, c.METHOD_GET, attribute, modifier, b"", then))
