@@ -11,6 +11,7 @@ from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
 from softhca.management.cm import tables
+from softhca.management.cm.crowds import Crowd
 from softhca.management.cm.timers import Timers
 from softhca.management.mad import Address
 
@@ -203,3 +204,92 @@ def test_one_of_a_path_does_too(network):
         m.encode(mra, connection.path_transaction_id), network.address(1), network.now
     )
     assert connection.deadline_ns == network.now + LONGEST_NS
+
+
+def stranger(of):
+    """One of many ports, none of which goes on."""
+    return Address(qpn=1, gid=bytes(15) + bytes([of]), own_gid=bytes(16))
+
+
+def asked_by(network, of, number):
+    """A request of a stranger, which the program accepts; the connection's number."""
+    request = replace(PATIENT, local_comm_id=number, local_qpn=number, local_ca_guid=of)
+    network.managers[1].receive(m.encode(request, number), stranger(of), network.now)
+    accepted = network.programs[1].take().number
+    network.reply(accepted)
+    return accepted
+
+
+def crowds(network, most, most_of_one):
+    manager = network.managers[1]
+    manager._replied, manager._abandoned = (Crowd(most, most_of_one) for _ in range(2))
+    network.fate = lambda own, data: []
+    network.listen()
+    return manager
+
+
+def test_who_asks_and_never_goes_on_makes_room_for_himself_alone(network):
+    manager = crowds(network, 10, 2)
+    first, second = asked_by(network, 1, 1), asked_by(network, 1, 2)
+    other = asked_by(network, 2, 3)
+    third = asked_by(network, 1, 4)
+    given_up = network.programs[1].take()
+    assert (given_up.kind, given_up.number, given_up.status) == (e.UNREACHABLE, first, errno.ETIMEDOUT)
+    assert [network.state(1, each) for each in (first, second, other, third)] == [s.CLOSED] + 3 * [s.REP_SENT]
+    assert manager.counters["drops_full"] == 1
+    rejected = m.decode(network.sent[-1][1])[1]
+    assert (type(rejected), rejected.reason) == (m.Rej, m.REJ_TIMEOUT)
+
+
+def test_many_who_never_go_on_make_room_for_each_other(network):
+    crowds(network, 3, 2)
+    numbers = [asked_by(network, of, of) for of in (1, 2, 3, 4)]
+    assert network.programs[1].take().number == numbers[0]
+
+
+def test_who_goes_on_waits_among_them_no_more(network):
+    manager = crowds(network, 10, 1)
+    number = asked_by(network, 1, 1)
+    manager.receive(m.encode(m.Rtu(1, number), 1), stranger(1), network.now)
+    assert network.programs[1].take().kind == e.ESTABLISHED
+    asked_by(network, 1, 2)
+    assert network.programs[1].events == []
+    manager.destroy(network.programs[1], number, network.now)
+    assert (len(manager._replied), len(manager._abandoned)) == (1, 1)
+
+
+def abandoned(network, of, number):
+    """A connection of a stranger that the program has let go of; its number."""
+    made = asked_by(network, of, number)
+    network.managers[1].receive(m.encode(m.Rtu(number, made), number), stranger(of), network.now)
+    network.programs[1].take()
+    network.managers[1].destroy(network.programs[1], made, network.now)
+    return made
+
+
+def test_who_does_not_answer_a_disconnect_keeps_few_places(network):
+    manager = crowds(network, 3, 2)
+    numbers = [abandoned(network, 1, number) for number in (1, 2, 3)]
+    assert [network.state(1, each) for each in numbers] == ["", s.DREQ_SENT, s.DREQ_SENT]
+    numbers += [abandoned(network, of, 9) for of in (2, 3)]
+    assert [manager.has(each) for each in numbers] == [False, False, True, True, True]
+    assert manager._tables.connections == len(manager._by_remote) == len(manager._by_end) == 3
+    again = abandoned(network, 1, 1)  # who was forgotten may begin anew
+    assert manager.has(again)
+    manager.receive(m.encode(m.Drep(9, numbers[3]), 1), stranger(2), network.now)
+    network.pass_time(LONGEST_NS)
+    assert not manager.has(numbers[3])
+    assert len(manager._abandoned) == 2
+
+
+def test_what_waits_no_more_does_not_fill_the_heap():
+    timers = Timers()
+    kept = e.Connection(0, None, Address(qpn=1), s.REQ_SENT)
+    timers.set(kept, 50)
+    for number in range(1, 5000):
+        connection = e.Connection(number, None, Address(qpn=1), s.REQ_SENT)
+        timers.set(connection, 100 + number)
+        timers.stop(connection)
+    assert len(timers) < 2000
+    timers.set(connection, 60)
+    assert list(timers.due(70)) == [kept, connection]

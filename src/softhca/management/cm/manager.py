@@ -4,7 +4,8 @@
 commands of owners.  *Outputs*: ``send(data, address)``, and events at `Owner.deliver`.  *Deadline*:
 `next_deadline`.
 
-Everything is bounded: connections, listeners, and requests that wait at a listener (the oldest gives way).
+Everything is bounded: connections, listeners, requests that wait at a listener, connections that wait for
+RTU, and those that nobody holds any more (the oldest gives way, of the place that has most of them first).
 What names no connection, or does not come from where its peer is, is dropped and counted.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Callable
 
 from softhca.management.cm import endings, states
 from softhca.management.cm import messages as m
+from softhca.management.cm.crowds import Crowd
 from softhca.management.cm.elements import (
     DISCONNECT_REQUEST,
     DISCONNECTED,
@@ -45,13 +47,17 @@ from softhca.management.cm.elements import (
 )
 from softhca.management.cm.paths import Paths
 from softhca.management.cm.resolutions import Resolutions
-from softhca.management.cm.tables import Tables
+from softhca.management.cm.tables import MAX_CONNECTIONS, Tables
 from softhca.management.cm.timers import Timers
 from softhca.management.mad import Address
 from softhca.wire.errors import WireError
 
 SERVICE_TIMEOUT = 20
 """What an MRA asks for: 4.3 s."""
+MOST_WAITING = MAX_CONNECTIONS // 2
+"""Connections whose peer has sent no RTU, and as many that nobody holds and whose peer has not gone on."""
+MOST_WAITING_OF_ONE = MAX_CONNECTIONS // 16
+"""Those of peers at one place."""
 COUNTERS = (
     "received",
     "sent",
@@ -127,6 +133,8 @@ class ConnectionManager:
         self._by_remote: dict[tuple[bytes | int, int, int], Connection] = {}
         self._by_end: dict[tuple[bytes | int, int, int], Connection] = {}
         self._by_local: dict[int, Connection] = {}
+        self._replied = Crowd(MOST_WAITING, MOST_WAITING_OF_ONE)
+        self._abandoned = Crowd(MOST_WAITING, MOST_WAITING_OF_ONE)
 
     # commands of owners
 
@@ -283,6 +291,13 @@ class ConnectionManager:
         connection.owner = None
         if connection.state == states.CLOSED:
             self._forget(connection)
+            return
+        displaced = self._abandoned.add(connection)
+        if displaced is not None:
+            self.counters["drops_full"] += 1
+            displaced.state = states.CLOSED
+            self._forget_peer(displaced)
+            self._forget(displaced)
 
     def has(self, number: int) -> bool:
         """Whether there is a listener, connection or resolution of that number."""
@@ -526,12 +541,23 @@ class ConnectionManager:
                 self._forget(connection)
         for action in row[1]:
             self._act(connection, before, event, action, now, message)
+        self._replied_or_not(connection, before, now)
         if connection.state == states.ESTABLISHED != before:
             self.counters["established"] += 1
         if connection.state == states.CLOSED:
             self._forget_peer(connection)
             if connection.owner is None:
                 self._forget(connection)
+
+    def _replied_or_not(self, connection: Connection, before: str, now: int) -> None:
+        """Where too many wait for their peers' RTU, the oldest is given up as if its time were over."""
+        if before == states.REP_SENT != connection.state:
+            self._replied.remove(connection)
+        elif connection.state == states.REP_SENT != before:
+            displaced = self._replied.add(connection)
+            if displaced is not None:
+                self.counters["drops_full"] += 1
+                self._step(displaced, states.GIVE_UP, now)
 
     def _act(
         self,
@@ -649,5 +675,6 @@ class ConnectionManager:
             del self._by_end[by_end]
 
     def _forget(self, connection: Connection) -> None:
+        self._abandoned.remove(connection)
         self._tables.remove(connection)
         self._timers.stop(connection)

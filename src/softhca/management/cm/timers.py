@@ -8,17 +8,20 @@ from collections.abc import Iterator
 from softhca.management.cm.elements import NEVER_NS, Connection, Resolution
 
 Timed = Connection | Resolution
+_SPARE = 1024
 
 
 class Timers:
     """A heap with an entry for the earliest deadline that each element has had.
 
-    A deadline that is put off costs nothing: the old entry, when its time comes, is replaced.
+    A deadline that is put off costs nothing: the old entry, when its time comes, is replaced.  Entries of
+    elements that wait for nothing any more are thrown out when there are many.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timed]] = []
         self._order = 0
+        self._crowded = _SPARE
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -30,6 +33,21 @@ class Timers:
             element.queued_ns = deadline_ns
             self._order += 1
             heapq.heappush(self._heap, (deadline_ns, self._order, element))
+            if len(self._heap) > self._crowded:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        kept = []
+        for entry in self._heap:
+            element = entry[2]
+            current = entry[0] == element.queued_ns
+            if current and element.deadline_ns != NEVER_NS:
+                kept.append(entry)
+            elif current:
+                element.queued_ns = NEVER_NS
+        heapq.heapify(kept)
+        self._heap = kept
+        self._crowded = 2 * len(kept) + _SPARE
 
     @staticmethod
     def stop(element: Timed) -> None:
