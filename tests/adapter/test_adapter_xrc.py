@@ -200,6 +200,36 @@ def test_messages_to_several_queues_survive_faults(faults):
     scene.close()
 
 
+@pytest.mark.parametrize("opcode", [wqe.RDMA_READ, wqe.ATOMIC_FETCH_AND_ADD])
+def test_what_is_asked_for_again_is_answered_in_the_domain_of_its_own_queue(opcode):
+    """Whatever queue the request behind it names."""
+    scene = Scene("duplicate=50%,reorder=20%", seed=5)
+    one, two = scene.queues
+    there = {"va": two.end.va, "rkey": two.end.key.rkey, "qpn": two.number}
+    for _ in range(12):
+        post(scene.initiator, opcode, [scene.left.sge(8192, 8)], ring=False, **there)
+        scene.send(one, 8, wqe.RDMA_WRITE, va=one.end.va, rkey=one.end.key.rkey)
+        assert scene.statuses(2) == [WC_SUCCESS] * 2
+    target = scene.right.adapter.queue_pairs[scene.target.number]
+    assert target.counters.duplicates
+    assert target.counters.key_refusals == 0
+    scene.close()
+
+
+@pytest.mark.parametrize("end", ["reset", "destroy"])
+def test_a_target_that_is_gone_is_no_longer_in_its_domain(scene, end):
+    scene.queues[0].receive()
+    scene.send(scene.queues[0])
+    assert scene.statuses() == [WC_SUCCESS]
+    sink = scene.right.adapter.queue_pairs[scene.target.number].receive_engine().sink
+    assert sink in sink.domain._targets
+    if end == "reset":
+        scene.target.modify({"qp_state": 0})
+    else:
+        scene.target.destroy()
+    assert sink not in sink.domain._targets
+
+
 def test_an_initiator_has_a_rate_limit_and_a_target_none(scene):
     scene.initiator.modify({"rate_limit": 8_000, "max_burst_sz": 1})  # a byte a microsecond
     scene.queues[0].receive()

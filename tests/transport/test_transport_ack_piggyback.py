@@ -78,6 +78,21 @@ def test_one_that_is_asked_for_again_goes_first():
     pair.close()
 
 
+def test_a_negative_one_answers_what_was_asked_for_again():
+    pair = crossing(requests=0)
+    for psn in range(1, 8):
+        pair.forge(SEND, psn, b"question", way="ba")
+    sent(pair)
+    pair.forge(SEND, 7, b"question", way="ba")  # as if it had been lost
+    pair.forge(SEND, 8, b"question", way="ba")
+    sent(pair)
+    assert pair.left.qp.counters.rnr_naks_sent == 1
+    pair.left.post_receive([pair.left.region(64).sge()])
+    pair.forge(SEND, 8, b"question", way="ba")
+    assert pair.left.qp.flow.may_delay_ack(), "nothing is asked for again any more"
+    pair.close()
+
+
 def test_an_answer_to_a_read_is_not_delayed():
     pair = crossing(requests=0)
     assert sent(pair) == [[ACK]]

@@ -149,11 +149,12 @@ def test_being_asked_again_makes_answers_later_and_not_more(peer):
     assert psns[again:] == list(range(100, 100 + MEGABYTE // PMTU))
 
 
-def test_asking_again_for_what_has_not_left_changes_nothing(peer):
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_asking_again_for_what_has_not_left_changes_nothing(peer, ahead):
     read(peer, 100)
     run_until(peer, peer.begin + 100_000)
-    left = len(peer.decoded("ba"))
-    read(peer, 100 + left + 1, (left + 1) * PMTU, MEGABYTE - (left + 1) * PMTU)
+    index = len(peer.decoded("ba")) + ahead
+    read(peer, 100 + index, index * PMTU, MEGABYTE - index * PMTU)
     assert peer.right.qp.flow.window.losses == 0
     assert peer.right.qp.flow.window.responses.rate == START_RATE
     peer.run()

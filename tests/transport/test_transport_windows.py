@@ -254,6 +254,18 @@ def test_a_read_that_is_asked_for_again_uses_its_key_again(pair):
     assert counts == [0, 1, 0, 1, 0]
 
 
+def test_an_atomic_has_been_executed_before_it_is_answered_and_loses_nothing(pair):
+    p = pair()
+    w = Window(p).bind()
+    p.left.post(wqe.ATOMIC_FETCH_AND_ADD, [p.left.region(8).sge()], rkey=w.key, va=w.va, compare=5)
+    arrive(p, 1)
+    assert users(w) == 0
+    assert w.windows.invalidate(w.key, p.right.number, PD, False) == 0
+    assert w.windows.keys_withdrawn == 0
+    p.run()
+    assert statuses(p.left.sent()) == [0]
+
+
 @pytest.mark.parametrize("end", ["reset", "error", "close"])
 def test_who_is_gone_uses_no_key(pair, end):
     p = pair()
