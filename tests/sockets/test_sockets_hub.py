@@ -293,12 +293,12 @@ def test_the_end_of_a_program_waits_for_what_was_sent(made: Turning) -> None:
         return SimpleNamespace(wait=wait, say_end=lambda: noted.append(name))
 
     def stream(name: str, linger_s: float) -> Any:
-        def close(limit: float) -> None:
+        def wait_end(limit: float) -> None:
             noted.append((name, limit))
             made.now += 2
 
         settings = SimpleNamespace(linger_s=linger_s)
-        return SimpleNamespace(settings=settings, close=close, say_end=lambda: noted.append(name))
+        return SimpleNamespace(settings=settings, wait_end=wait_end, say_end=lambda: noted.append(name))
 
     made.relays = [relay("up"), relay("down"), relay("on")]  # type: ignore[assignment]
     made.streams = [stream("one", 3), stream("two", 3), stream("three", 3)]  # type: ignore[assignment]

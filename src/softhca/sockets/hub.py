@@ -221,17 +221,20 @@ class Hub:
             os.eventfd_write(self._bell, 1)
 
     def end(self) -> None:
-        """The program ends: what was sent and not closed arrives first, as by a kernel."""
+        """The program ends: what was sent and not closed arrives first, as by a kernel.  What streams have is
+        left to the end of their devices, which takes all at once.
+        """
         relays, end_s = list(self.relays), time.monotonic() + RELAY_S
         for relay in relays:  # first, as below
             relay.say_end()
         for relay in relays:
             relay.wait(max(end_s - time.monotonic(), 0.0))
-        streams, now_s = list(self.streams), time.monotonic()
+        streams = list(self.streams)
         for stream in streams:  # first, so that all of them wait in the same time
             stream.say_end()
+        now_s = time.monotonic()
         for stream in streams:
-            stream.close(max(now_s + stream.settings.linger_s - time.monotonic(), 0.0))
+            stream.wait_end(max(now_s + stream.settings.linger_s - time.monotonic(), 0.0))
 
     def after_fork(self) -> None:
         """In a forked child: nothing of the parent's is used; what is opened is new."""

@@ -329,13 +329,15 @@ class Stream(StreamPath):
         return not self.sender.unanswered or bool(self.error)
 
     def close(self, linger_s: float, abruptly: bool = False) -> None:
-        """`say_end`, wait until it has arrived, ``linger_s`` at most, and give everything back; may be called
-        again.
-        """
+        """`wait_end`, and give everything back; may be called again."""
+        self.wait_end(linger_s, abruptly)
+        self.destroy()
+
+    def wait_end(self, linger_s: float, abruptly: bool = False) -> None:
+        """`say_end`, and wait until it has arrived, ``linger_s`` at most."""
         if self.say_end(abruptly):
             with contextlib.suppress(*FAILED):
                 self.wait(lambda: self.drained, time.monotonic() + linger_s)
-        self.destroy()
 
     def say_end(self, abruptly: bool = False) -> bool:
         """Say FIN (RESET where data are unread, or ``abruptly``), unless that has been said; whether somebody
