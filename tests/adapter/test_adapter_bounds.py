@@ -12,6 +12,7 @@ from softhca.adapter.path_migration import set_link
 from softhca.adapter.resources import Kind
 from softhca.adapter.rings import cost_of
 from softhca.driver.errors import DriverError
+from softhca.memory.bits import SLOT_PAGES
 from softhca.queues import control_fields as control
 from softhca.queues.layout import CQE_BYTES, EVENT_ENTRIES
 from softhca.queues.states import INIT, RTR
@@ -63,6 +64,36 @@ def test_a_buffer_is_attached_once_and_detached_as_it_was(end):
     assert host.arenas == {slot: arena}
 
 
+def attach(end, slot, pages):
+    """A buffer that the host, which is embedded, has put into its map; nobody touches its bytes."""
+    end.node.adapter.hosts[1].address_map.attach(slot, pages, 1 << 40 | slot << 24)
+    fields = {"memory": control.MEMORY_FOREIGN, "address": 1 << 40 | slot << 24}
+    assert do(end, control.ATTACH_ARENA, slot=slot, pages=pages, **fields)[0] == 0
+
+
+@pytest.mark.parametrize("pages", [1, SLOT_PAGES, SLOT_PAGES + 1, 2 * SLOT_PAGES, 2 * SLOT_PAGES + 1])
+def test_a_buffer_that_is_detached_leaves_none_of_its_slots_taken(end, pages):
+    host = end.node.adapter.hosts[1]
+    before = dict(host.arenas)
+    attach(end, 900, pages)
+    assert len(host.arenas) == len(before) + -(-pages // SLOT_PAGES)
+    assert do(end, control.DETACH_ARENA, slot=900, pages=pages)[0] == 0
+    assert host.arenas == before
+
+
+def test_a_region_that_is_moved_stands_on_its_new_buffer_alone(end):
+    attach(end, 900, 1)
+    attach(end, 950, 1)
+    given = {"pd": end.pd, "va": 4096, "length": 4096, "access": 0, "page_offset": 0, "zero_based": 0}
+    code, keys = do(end, control.REG_MR, **given, frames=[(900 * SLOT_PAGES, 1)])
+    assert code == 0
+    assert do(end, control.DETACH_ARENA, slot=900, pages=1)[0] == errno.EBUSY
+    moved = {"lkey": keys["lkey"], "flags": control.REREG_TRANSLATION, "frames": [(950 * SLOT_PAGES, 1)]}
+    assert do(end, control.REREG_MR, **given, **moved)[0] == 0
+    assert do(end, control.DETACH_ARENA, slot=900, pages=1)[0] == 0
+    assert do(end, control.DETACH_ARENA, slot=950, pages=1)[0] == errno.EBUSY
+
+
 def test_an_event_of_a_region_goes_with_it(end):
     host = end.node.adapter.hosts[1]
     for number in range(EVENT_ENTRIES):
@@ -103,6 +134,22 @@ def test_events_in_channels_go_with_their_elements(end):
     assert do(end, control.DESTROY_CQ, cq=cq.number)[0] == 0
     assert sink.waiting == other.waiting == []
     host.asynchronous = None
+
+
+def test_nobody_looks_after_a_queue_whose_host_is_gone(end):
+    """Its ring is no more."""
+    adapter = end.node.adapter
+    adapter.hosts[1].event_channel = lambda number: Sink()
+    ring = end.device.session.make_ring(4, 4 * CQE_BYTES)[2]
+    code, reply = do(end, control.CREATE_CQ, **ring, comp_vector=0, flags=0, channel=1)
+    assert code == 0
+    cq = adapter.resources.get(Kind.CQ, reply["cq"]).element
+    assert cq.post(1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, end.network.now)
+    late = cq.notify_hook.late
+    assert late.armed_ns
+    end.device.close()
+    assert not adapter.hosts
+    assert late.armed_ns == 0
 
 
 def test_a_limit_of_receives_may_be_all_that_there_are(end):

@@ -1,6 +1,7 @@
 """Memory windows and fast regions in the table of keys: who may bind what, what a key gives, what counts."""
 
 import errno
+import gc
 import random
 
 import pytest
@@ -252,6 +253,24 @@ def test_windows_may_overlap_and_each_is_counted(world):
     assert not windows[3].valid
     world.windows.forget_queue_pair(QP)
     world.table.deregister(world.region)
+
+
+def dictionaries_of(table):
+    """Those that a table keeps, whether it is compiled or not."""
+    found = [each for each in gc.get_referents(table) if isinstance(each, dict)]
+    return found + [value for each in found for value in each.values() if isinstance(value, dict)]
+
+
+def test_nothing_is_kept_of_queue_pairs_without_a_window(world):
+    window = world.window(2)
+    numbers = range(100, 110)
+    for queue_pair in numbers:
+        assert world.bind(window, queue_pair=queue_pair) == 0
+        if queue_pair % 2:
+            world.windows.forget_queue_pair(queue_pair)
+        else:
+            assert world.windows.invalidate(window.key, queue_pair, PD, False) == 0
+    assert not any(number in each for each in dictionaries_of(world.windows) for number in numbers)
 
 
 def test_the_end_of_a_queue_pair_leaves_windows_of_type_1(world):
