@@ -98,6 +98,16 @@ def test_few_levels_with_much_to_send_share_as_the_adapters_do(pool, clocks):
     compare(pool, FEW_LEVELS, clocks)
 
 
+@pytest.mark.parametrize("sent", [(-1, 1), (0,), (1,), (-2, 1, 1), (-1, -1)])
+def test_a_lower_level_has_its_turn_when_the_limit_is_reached_and_not_before(pool, sent):
+    clocks = []
+    for beside in sent:  # the limit, or the rest up to it
+        taken = beside if clocks and beside > 0 else HIGH_LIMIT_BYTES + beside
+        clocks += [(put, None, None) for put in (5, 3, 5, 3)]
+        clocks += [(None, taken, None), (None, None, None), (None, None, None)]
+    compare(pool, FEW_LEVELS, clocks)
+
+
 def compare(pool, levels, clocks):
     """Block and model side by side."""
 
