@@ -132,3 +132,29 @@ def test_a_core_file_has_of_the_pool_what_was_ever_given(world):
     assert opened < MOST_BYTES
     assert once >= opened + (8 << 20)
     assert once <= twice < MOST_BYTES + (32 << 20)
+
+
+LOCKS = """
+import ctypes, os, sys
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+verbs.ibv_open_device.argtypes = [ctypes.c_void_p]
+locks = ctypes.CDLL(None, use_errno=True).mlockall
+before = locks(2)
+assert verbs.ibv_open_device(verbs.ibv_get_device_list(None)[0])
+both = locks(3)
+status = dict(line.split(":") for line in open("/proc/self/status"))
+print(before, both, int(status["VmRSS"].split()[0]) >> 10, int(status["VmSize"].split()[0]) >> 20)
+"""
+"""In MiB and GiB."""
+
+
+@pytest.mark.skipif(SANITIZED in os.environ, reason="the sanitizers have mappings that cannot be locked")
+@pytest.mark.skipif(os.geteuid() != 0, reason="others may not lock so many addresses")
+def test_a_program_that_locks_all_its_memory_locks_what_it_touches(world):
+    done = world.run(sys.executable, "-c", LOCKS)
+    assert done.returncode == 0, done.stderr
+    before, both, resident, mapped = map(int, done.stdout.split())
+    assert (before, both) == (0, 0)
+    assert resident < 512 < mapped << 10

@@ -25,6 +25,7 @@ from softhca.driver.channels import HostChannel
 from softhca.driver.device import DeviceDriver
 from softhca.driver.errors import DriverError, refusal
 from softhca.machine import deferred_signals
+from softhca.machine.locked_memory import maps_locked
 from softhca.machine.signals import suppressed
 from softhca.runtime import fork, listening_name
 from softhca.runtime.adapter_process import AdapterProcess
@@ -45,6 +46,10 @@ NOT_SHARED = "its user is no softhca program of this user that shares it, or has
 JOIN_ATTEMPTS = 10
 """How many adapters may end while one that has found them waits to be served."""
 
+LOCKED = (
+    "this process locks all that it maps (mlockall with MCL_FUTURE), and a device's memory is many gigabytes "
+    "of addresses: add MCL_ONFAULT, which locks what is touched"
+)
 LINGER_S = 5.0
 """How long a process that ends goes on for others that use an adapter which is embedded in it."""
 
@@ -114,6 +119,8 @@ class Device:
             self._channels.remove(channel)  # type: ignore[arg-type]
 
     def _attach(self) -> EngineChannel | ProcessChannel:
+        if maps_locked():
+            raise OSError(errno.ENOMEM, f"{self.specification.name}: {LOCKED}")
         if self.mode == "process":
             return self._attach_process()
         for _ in range(JOIN_ATTEMPTS):
