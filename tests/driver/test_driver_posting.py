@@ -16,6 +16,7 @@ from softhca.queues import wqe
 from softhca.queues.completion import CompletionQueue, pages_for
 from softhca.queues.cqe import CQE_BYTES
 from softhca.queues.ring import RingConsumer, RingLayout, plan
+from softhca.queues.states import ERR
 from softhca.testing.ends import pair
 from softhca.verbs import enums as e
 from softhca.verbs.wc import WC
@@ -194,6 +195,24 @@ def test_what_was_written_of_a_chain_goes_although_the_rest_is_refused():
     assert caught.value.errno == errno.EINVAL
     assert [(each.wr_id, each.status) for each in left.poll(1)] == [(5, 0)]
     assert right.memory[64:72] == b"the good"
+    world.close()
+
+
+def test_a_chain_says_whether_it_binds_a_window_itself():
+    world, left, queue_pair, _, _ = pair()
+    bind, plain = SendWR(1, opcode=e.IBV_WR_BIND_MW), request(2)
+    assert queue_pair.post_chain(bind) is True
+    assert queue_pair.post_chain(plain) is False
+    assert len(left.poll(2)) == 2
+    world.close()
+
+
+def test_a_receive_that_comes_after_the_error_is_flushed_at_once():
+    """Nobody need poll for it: its program may sleep until it completes."""
+    world, _, _, right, queue_pair = pair()
+    queue_pair.modify({"qp_state": ERR})
+    queue_pair.post_receives(RecvWR(9, 1, [SGE(right.va, 8, right.key.lkey)]))
+    assert right.cq.poller.waiting()
     world.close()
 
 
