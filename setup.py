@@ -60,7 +60,7 @@ CLANG_SMALL = ["-O1", "-fno-strict-aliasing", "-g0"]
 HOT = {
     "adapter": "engine receive_path scheduler sources",
     "driver": "locked polling posting",
-    "links": "link roce_udp",
+    "links": "held_bursts link roce_udp",
     "machine": "deferred_signals primitives",
     "mailbox": "blocks rings",
     "memory": "regions",

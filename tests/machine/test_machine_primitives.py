@@ -88,11 +88,12 @@ class Wire:
         self.target = socket_address(family, host, self.receiver.getsockname()[1])
 
     def send(
-        self, body: Any, data: bytearray, segment: int, traffic_class: int = 0, hop_limit: int = 0
+        self, body: Any, data: bytearray, segment: int, traffic_class: int = 0, hop_limit: int = 0,
+        held: bool = False,
     ) -> int:
         result: int = body.send_burst(
             self.sender.fileno(), body.address_of(data), len(data), segment,
-            body.address_of(self.target, False), len(self.target), traffic_class, hop_limit)
+            body.address_of(self.target, False), len(self.target), traffic_class, hop_limit, held)
         return result
 
     def receive(self, body: Any, meta: Any, capacity: int = 65536) -> tuple[int, bytes]:
@@ -383,7 +384,25 @@ def test_nothing_there_is_eagain_and_errors_come_negative(body: Any) -> None:
         assert wire.send(body, bytearray(70_000), 0) == -errno.EMSGSIZE
         assert wire.send(body, bytearray(130), 1) == -errno.EINVAL  # more segments than the kernel takes
     assert body.receive_burst(-1, body.address_of(room), 100, meta) == -errno.EBADF
-    assert body.send_burst(-1, body.address_of(room), 100, 0, 0, 0, 0, 0) == -errno.EBADF
+    assert body.send_burst(-1, body.address_of(room), 100, 0, 0, 0, 0, 0, False) == -errno.EBADF
+
+
+@every_body
+def test_held_packets_stay_until_they_are_dropped(body: Any) -> None:
+    meta = body.ReceiveMeta()
+    with Wire(socket.AF_INET, "127.9.0.1") as wire:
+        held = wire.sender.fileno()
+        assert body.drop_held(held, 4) == -errno.EAGAIN
+        assert wire.send(body, bytearray(100), 0) == 100
+        assert body.drop_held(held, 4) == -errno.EAGAIN
+        for number in range(3):
+            assert wire.send(body, bytearray([number]) * 200, 100, 8, 9, held=True) == 200
+        assert wire.receive(body, meta) == (100, bytes(100))
+        for number in range(3):
+            assert wire.receive(body, meta) == (200, bytes([number]) * 200)
+            assert (meta.segment, meta.traffic_class) == (100, 8)
+        assert [body.drop_held(held, 2) for _ in range(3)] == [2, 1, -errno.EAGAIN]
+    assert body.drop_held(-1, 1) == -errno.EBADF
 
 
 @every_body
@@ -393,7 +412,7 @@ def test_a_socket_without_names_gives_no_source(body: Any) -> None:
     meta.port = meta.source_high = meta.source_low = meta.family = meta.traffic_class = meta.segment = 7
     data, room = bytearray(b"hello"), bytearray(16)
     with left, right:
-        assert body.send_burst(left.fileno(), body.address_of(data), 5, 0, 0, 0, 0xFF, 9) == 5
+        assert body.send_burst(left.fileno(), body.address_of(data), 5, 0, 0, 0, 0xFF, 9, False) == 5
         assert body.receive_burst(right.fileno(), body.address_of(room), 16, meta) == 5
     assert (meta.port, meta.family, meta.source) == (0, 0, bytes(16))
     assert (meta.segment, meta.traffic_class) == (5, 0)
@@ -404,7 +423,7 @@ def test_a_full_socket_gives_eagain_instead_of_blocking(body: Any) -> None:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     data = bytearray(1000)
     with left, right:
-        results = [body.send_burst(left.fileno(), body.address_of(data), 1000, 0, 0, 0, 0, 0)
+        results = [body.send_burst(left.fileno(), body.address_of(data), 1000, 0, 0, 0, 0, 0, False)
                    for _ in range(2000)]
     assert results[0] == 1000
     assert results[-1] == -errno.EAGAIN

@@ -1,3 +1,4 @@
+from softhca.links.held_bursts cimport HeldBursts
 from softhca.links.link cimport Link
 from softhca.machine.primitives cimport ReceiveMeta, address_of, receive_burst, send_burst
 from softhca.wire.burst cimport Arrival, Burst
@@ -12,6 +13,7 @@ cdef class Path:
     cdef readonly unsigned int address_bytes
     cdef public bint segmenting
     cdef public bint counting
+    cdef public bint holding
 
     cdef object _aim(self, bytes socket_address)
     cpdef object leave_label_out(self)
@@ -45,6 +47,11 @@ cdef class RoceUdpLink(Link):
     cdef Route _last_route
     cdef Path _last_path
     cdef int _last_fd
+    cdef HeldBursts _last_held
+    cdef dict _held
+    cdef bint _holds
+    cdef bint _held_lately
+    cdef unsigned long long _drop_ns
     cdef int _fd
     cdef object _receiver
     cdef object _senders
@@ -69,6 +76,10 @@ cdef class RoceUdpLink(Link):
     cpdef object abandon(self, Burst burst)
     cpdef int fileno(self) except? -1
     cpdef bint preserves_bursts(self, bytes destination) except? -1
+    cpdef unsigned long long next_deadline(self) except? 0
+    cpdef bint expire(self, unsigned long long now) except? -1
+    cdef HeldBursts _held_of(self, int fd)
+    cdef object _drop_held(self)
     cpdef dict counters(self)
     cpdef object close(self)
     cpdef int group_fileno(self) except? -1

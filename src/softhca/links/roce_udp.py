@@ -19,7 +19,8 @@ import cython
 
 from softhca.links import interfaces, paths, sockets
 from softhca.links.groups import GroupSockets
-from softhca.links.link import AGAIN, SENT, Link
+from softhca.links.held_bursts import HELD_BYTES, IDLE_NS, HeldBursts
+from softhca.links.link import AGAIN, NEVER, SENT, Link
 from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, send_burst
 from softhca.wire.burst import Arrival, Burst
 from softhca.wire.framing import ROCE_V4, ROCE_V6
@@ -30,6 +31,9 @@ __all__ = ["AGAIN", "SENT", "Arrival", "Burst", "Path", "RoceUdpLink", "Route", 
 
 _SENT = cython.declare(cython.int, SENT)
 _AGAIN = cython.declare(cython.int, AGAIN)
+_NEVER = cython.declare(cython.ulonglong, NEVER)
+_HELD_BYTES = cython.declare(cython.uint, HELD_BYTES)
+_IDLE_NS = cython.declare(cython.ulonglong, IDLE_NS)
 _EAGAIN = cython.declare(cython.int, errno.EAGAIN)
 _ENOBUFS = cython.declare(cython.int, errno.ENOBUFS)
 _EBADF = cython.declare(cython.int, errno.EBADF)
@@ -55,8 +59,9 @@ _COUNTERS = (
 
 class Path:
     """What a link knows of one destination: its packed socket address, with the flow label in it
-    (``labelled``), whether bursts are handed over whole (``segmenting``), and whether they are then cut and
-    their identifications counted (``counting``)."""
+    (``labelled``), whether bursts are handed over whole (``segmenting``), whether they are then cut and
+    their identifications counted (``counting``), and whether it stays on this machine, so that the memory of
+    long bursts is held (``holding``)."""
 
     socket_address: bytes
     address: int
@@ -68,6 +73,7 @@ class Path:
         self._aim(route.socket_address)
         self.segmenting = cutting != paths.UNKNOWN
         self.counting = cutting == paths.COUNTING
+        self.holding = False
 
     def _aim(self, socket_address: bytes) -> None:
         self.socket_address = socket_address
@@ -113,6 +119,8 @@ class RoceUdpLink(Link):
     receive_errors: int
     _last_route: Route
     _last_path: Path
+    _last_held: HeldBursts
+    _held: dict[int, HeldBursts]
     _receiver: socket.socket
     _fds: dict[int, int]
     _paths: dict[bytes, Path]
@@ -153,6 +161,10 @@ class RoceUdpLink(Link):
         self._last_route = None
         self._last_path = None
         self._last_fd = -1
+        self._last_held = None
+        self._held = {}
+        self._holds = self._held_lately = False
+        self._drop_ns = 0
         self._near = {}
         self._marked = set()
         self._meta = ReceiveMeta()
@@ -356,6 +368,9 @@ class RoceUdpLink(Link):
             self.send_calls += 1
             if result >= 0:
                 offset += n
+                if self._last_held is not None and n >= _HELD_BYTES:
+                    self._last_held.sent()
+                    self._holds = self._held_lately = True
                 self.datagrams_sent += (n + stride - 1) // stride
                 self.bytes_sent += n
             elif result == -_EAGAIN or result == -_ENOBUFS:
@@ -363,10 +378,13 @@ class RoceUdpLink(Link):
                 self._partial_offset = offset
                 self.blocked_fileno = fd
                 self.send_blocked += 1
+                self._drop_held()  # a socket that has something in its error queue is always ready
                 return _AGAIN
             elif result == -_EINVAL and path.labelled:
                 path.leave_label_out()
                 self.label_refusals += 1
+            elif self._last_held is not None and n >= _HELD_BYTES and result == -_EINVAL:
+                self._held[fd] = self._last_held = None  # no time stamps for single messages here
             elif n > stride and (result == -_EIO or result == -_EINVAL or result == -_EOPNOTSUPP):
                 path.segmenting = path.counting = whole = False
                 burst.route.counted = False
@@ -389,7 +407,42 @@ class RoceUdpLink(Link):
         self._last_path = self._path(route)
         self._last_fd = fd
         self._last_route = route
+        self._last_held = self._held_of(fd) if self._last_path.holding else None
         return True
+
+    def _held_of(self, fd: int) -> HeldBursts:
+        """What a sender holds; None where it holds nothing."""
+        held: HeldBursts
+        if fd not in self._held:
+            self._held[fd] = HeldBursts(fd, sockets.hold_bursts(fd))
+        held = self._held[fd]
+        return None if held is None or held.most == 0 else held
+
+    def _drop_held(self) -> None:
+        """Give back the memory of all bursts that are held."""
+        held: HeldBursts
+        if self._holds:
+            for held in self._held.values():
+                if held is not None:
+                    held.clear()
+            self._holds = self._held_lately = False
+
+    def held_bursts(self) -> int:
+        """How many bursts' memory is held."""
+        return sum(held.count for held in self._held.values() if held is not None)
+
+    def next_deadline(self) -> int:
+        """`Link.next_deadline`: when the memory of bursts is given back, if nothing more is sent."""
+        return self._drop_ns if self._holds else _NEVER
+
+    def expire(self, now: int) -> bool:
+        """`Link.expire`: give that memory back where it is time."""
+        if self._held_lately:
+            self._held_lately = False
+            self._drop_ns = now + _IDLE_NS
+        elif self._holds and now >= self._drop_ns:
+            self._drop_held()
+        return False
 
     def _goes_whole(self, burst: Burst, path: Path) -> bool:
         """Whether ``burst`` may be handed over in one call: its ICRCs are made for the identifications that
@@ -416,6 +469,7 @@ class RoceUdpLink(Link):
         return send_burst(
             fd, address, n, segment, path.address, path.address_bytes, route.traffic_class,
             0 if route.hop_limit == _HOP_LIMIT else route.hop_limit,
+            self._last_held is not None and n >= _HELD_BYTES and self._last_held.most != 0,
         )  # fmt: skip
 
     def _path(self, route: Route) -> Path:
@@ -423,7 +477,13 @@ class RoceUdpLink(Link):
         if path is None:
             if len(self._paths) >= _MAX_PATHS:
                 self.forget_paths()
-            path = Path(route, self._cutting(route))
+            cutting = self._cutting(route)
+            path = Path(route, cutting)
+            if route.destination != self.gid:  # what goes there is read by this thread
+                path.holding = (
+                    self.preserves_bursts(route.destination) if self.framing == ROCE_V6
+                    else cutting == paths.UNCUT
+                )  # fmt: skip
             self._paths[route.socket_address] = path
         return path
 
@@ -446,7 +506,9 @@ class RoceUdpLink(Link):
         self._fd = self._frames_fd = -1
         self._fds.clear()
         self._paths.clear()
-        self._last_route = None
+        self._last_route = self._last_held = None
+        self._held.clear()
+        self._holds = False
         self._partial = None
         self.blocked_fileno = -1
         self._receiver.close()

@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import resource
 import socket
 import struct
 import threading
 
 from softhca.machine.kernel_sockets import KernelSocket
+from softhca.machine.primitives import address_of
 from softhca.wire.flows import FIRST_SOURCE_PORT, LAST_SOURCE_PORT, source_port
 
 ROCE_PORT = 4791
@@ -33,11 +35,13 @@ FLOW_LABEL = slice(4, 8)
 """Where the flow label stands in a packed IPv6 socket address."""
 BUFFER_BYTES = 4 << 20
 """What is asked of the kernel for a send or receive buffer; it gives what its limits allow."""
+HELD_BUFFER_BYTES = 2_400_000
+"""The same for the bursts that a sender holds; the kernel doubles it."""
 
 _log = logging.getLogger(__name__)
 
 # Linux's numbers; the socket module does not name them all.
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 32, 33, 26
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_DO = 10, 23, 2
 _IP_RECVTOS = 13
 _IPV6_FLOWINFO_SEND, _IPV6_AUTOFLOWLABEL = 33, 70
@@ -137,6 +141,24 @@ def open_sender(address: str, port: int, scope: int, buffer_bytes: int, interfac
         endpoint.close()
         raise
     return endpoint
+
+
+def hold_bursts(descriptor: int) -> int:
+    """Give a send-only socket room for bursts that are held (`links.held_bursts`); the size of its receive
+    buffer, as the kernel counts it, 0 where it cannot have that, or where there is one processor, in whose
+    cache all stays.  It goes on receiving nothing.
+    """
+    if os.cpu_count() == 1:
+        return 0
+    instruction = struct.pack("=HBBI", 6, 0, 0, 0)  # BPF_RET | BPF_K, 0 bytes: drop what comes
+    program = struct.pack("@HP", 1, address_of(instruction, False))
+    with socket.socket(fileno=os.dup(descriptor)) as endpoint:
+        try:
+            endpoint.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+            _set_buffer(endpoint, socket.SO_RCVBUF, _SO_RCVBUFFORCE, HELD_BUFFER_BYTES)
+        except OSError:
+            return 0
+        return receive_buffer_bytes(endpoint)
 
 
 def most_senders() -> int:

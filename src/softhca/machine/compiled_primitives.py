@@ -39,6 +39,10 @@ _IPV6_HOPLIMIT = cython.declare(cython.int, 52)
 _AF_INET = cython.declare(cython.uint, socket.AF_INET)
 _AF_INET6 = cython.declare(cython.uint, socket.AF_INET6)
 _MSG_TRUNC = cython.declare(cython.int, socket.MSG_TRUNC)
+_SOL_SOCKET = cython.declare(cython.int, socket.SOL_SOCKET)
+_SO_TIMESTAMPING = cython.declare(cython.int, 37)
+_TX_SOFTWARE = cython.declare(cython.uint, 2)
+_DROP_FLAGS = cython.declare(cython.int, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
 _SEND_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _RECEIVE_FLAGS = cython.declare(cython.int, socket.MSG_DONTWAIT)
 _DONT_DUMP = cython.declare(cython.int, mmap.MADV_DONTDUMP)
@@ -208,11 +212,12 @@ def write_process_at(pid: int, target: int, src: int, n: int) -> int:
 
 
 def send_burst(
-    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int, hop_limit: int
+    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int, hop_limit: int,
+    held: bool,
 ) -> int:
     message: msghdr
     vector: iovec
-    control: control_words  # three elements of 24 bytes
+    control: control_words  # four elements of 24 bytes
     element: cython.pointer[cmsghdr] = cython.cast(cython.pointer[cmsghdr], cython.address(control[0]))
     used: cython.size_t = 0
     family: cython.uint = 0
@@ -246,10 +251,35 @@ def send_burst(
             element.cmsg_len = CMSG_LEN(4)
             cython.cast(cython.p_int, CMSG_DATA(element))[0] = hop_limit & 0xFF
             used += CMSG_SPACE(4)
+    if held:
+        element = cython.cast(cython.pointer[cmsghdr], cython.address(control[used // 8]))
+        element.cmsg_level = _SOL_SOCKET
+        element.cmsg_type = _SO_TIMESTAMPING
+        element.cmsg_len = CMSG_LEN(4)
+        cython.cast(cython.p_uint, CMSG_DATA(element))[0] = _TX_SOFTWARE
+        used += CMSG_SPACE(4)
     message.msg_control = cython.address(control[0]) if used else cython.NULL
     message.msg_controllen = used
     sent: cython.Py_ssize_t = sendmsg(fd, cython.address(message), _SEND_FLAGS)
     return sent if sent >= 0 else -errno
+
+
+def drop_held(fd: int, n: int) -> int:
+    messages: dropped_messages
+    i: cython.uint
+    dropped: cython.int
+    if n > 16:
+        n = 16
+    for i in range(n):
+        messages[i].msg_hdr.msg_name = cython.NULL
+        messages[i].msg_hdr.msg_namelen = 0
+        messages[i].msg_hdr.msg_iov = cython.NULL
+        messages[i].msg_hdr.msg_iovlen = 0
+        messages[i].msg_hdr.msg_control = cython.NULL
+        messages[i].msg_hdr.msg_controllen = 0
+        messages[i].msg_hdr.msg_flags = 0
+    dropped = recvmmsg(fd, cython.address(messages[0]), n, _DROP_FLAGS, cython.NULL)
+    return dropped if dropped >= 0 else -errno
 
 
 def receive_burst(fd: int, a: int, capacity: int, meta: ReceiveMeta) -> int:

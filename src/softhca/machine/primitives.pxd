@@ -95,10 +95,15 @@ cdef extern from "<sys/socket.h>" nogil:
     size_t CMSG_LEN(size_t n)
     Py_ssize_t sendmsg(int fd, msghdr* message, int flags)
     Py_ssize_t recvmsg(int fd, msghdr* message, int flags)
+    struct mmsghdr:
+        msghdr msg_hdr
+        unsigned int msg_len
+    int recvmmsg(int fd, mmsghdr* messages, unsigned int n, int flags, timespec* timeout)
 
 ctypedef unsigned int (*crc_function)(unsigned int, const unsigned char*, unsigned long long) noexcept nogil
 
-ctypedef unsigned long long control_words[9]
+ctypedef unsigned long long control_words[12]
+ctypedef mmsghdr dropped_messages[16]
 ctypedef unsigned long long receive_control_words[16]
 ctypedef unsigned long long name_words[4]
 
@@ -214,7 +219,8 @@ cpdef Py_ssize_t write_process_at(
 cpdef int send_burst(
     int fd, unsigned long long a, unsigned int n, unsigned int segment,
     unsigned long long sockaddr, unsigned int sockaddr_n, unsigned int traffic_class,
-    unsigned int hop_limit) noexcept
+    unsigned int hop_limit, bint held) noexcept
+cpdef int drop_held(int fd, unsigned int n) noexcept
 cpdef int receive_burst(int fd, unsigned long long a, unsigned int capacity, ReceiveMeta meta) noexcept
 
 cdef void _put_source(ReceiveMeta meta, unsigned char* name, unsigned int n) noexcept

@@ -31,6 +31,7 @@ _PYBUF_SIMPLE, _PYBUF_WRITABLE = 0, 1
 # Linux's numbers; the socket module of older interpreters does not name them all.
 _SOL_UDP, _UDP_SEGMENT, _UDP_GRO, _IP_TOS, _IPV6_TCLASS = 17, 103, 104, 1, 67
 _IP_TTL, _IPV6_HOPLIMIT = 2, 52
+_SO_TIMESTAMPING, _TX_SOFTWARE = 37, 2
 _SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 # Numbers of mmap that its module does not name in every version.
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000
@@ -436,14 +437,16 @@ def _put_control(offset: int, level: int, kind: int, data: bytes) -> int:
 
 
 def send_burst(
-    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int, hop_limit: int
+    fd: int, a: int, n: int, segment: int, sockaddr: int, sockaddr_n: int, traffic_class: int, hop_limit: int,
+    held: bool,
 ) -> int:
     """Send ``n`` bytes at ``a`` with one non-blocking sendmsg; bytes sent or −errno.
 
     ``segment`` bytes a datagram, the last one may be shorter; 0 or at least ``n``: one plain datagram.
     ``sockaddr`` is the address of a packed socket address of ``sockaddr_n`` bytes, 0 on a connected socket
     (``traffic_class`` and ``hop_limit`` are not sent then: its family is unknown).  ``hop_limit`` 0: the
-    socket's own.
+    socket's own.  ``held``: a time stamp is asked for, for whose sake the kernel keeps the packets' memory in
+    the socket's error queue, as far as its receive buffer has room, until `drop_held`.
     """
     message = _scratch.message
     _scratch.vector.base, _scratch.vector.length = a, n
@@ -461,9 +464,26 @@ def send_burst(
         if hop_limit:
             data = (hop_limit & 0xFF).to_bytes(4, _ORDER)
             used = _put_control(used, level, _IPV6_HOPLIMIT if six else _IP_TTL, data)
+    if held:
+        used = _put_control(used, socket.SOL_SOCKET, _SO_TIMESTAMPING, _TX_SOFTWARE.to_bytes(4, _ORDER))
     message.control, message.control_length = _scratch.control_address if used else 0, used
     sent: int = _libc.sendmsg(fd, ctypes.addressof(message), _SEND_FLAGS)
     return sent if sent >= 0 else -ctypes.get_errno()
+
+
+def drop_held(fd: int, n: int) -> int:
+    """Take up to ``n`` bursts (16 at the most) out of a socket's error queue, the oldest first, unread; how
+    many, or −errno (−EAGAIN: none is there).
+    """
+    message = _scratch.message
+    dropped = 0
+    while dropped < min(n, 16):
+        message.name = message.name_length = message.vectors = message.vector_count = 0
+        message.control = message.control_length = message.flags = 0
+        if _libc.recvmsg(fd, ctypes.addressof(message), socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT) < 0:
+            return dropped or -ctypes.get_errno()
+        dropped += 1
+    return dropped
 
 
 def receive_burst(fd: int, a: int, capacity: int, meta: ReceiveMeta) -> int:
