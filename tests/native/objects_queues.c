@@ -647,6 +647,41 @@ static void retiring(void)
     CHECK(poll_cq(cq, 1, &wc) == 1 && QP(qp)->retired == 6); /* all are signaled */
 }
 
+/* A send queue that goes on behind an error has all its places again, whatever the work requests are called. */
+static void going_on(void)
+{
+    for (int polled = 0; polled < 2; polled++) {
+        struct ibv_cq *cq = new_cq(32);
+        struct ibv_qp *qp = new_qp(2, cq, cq);
+        struct ibv_qp_attr attr = {.qp_state = SOFTHCA_STATE_RTS};
+        struct ibv_send_wr wr = {.opcode = SOFTHCA_SEND}, *bad;
+        struct ibv_wc wc;
+        for (int round = 0; round < 3; round++) {
+            for (int at = 0; at < 4; at++) { /* one is sent, one fails, two are flushed */
+                wr.send_flags = at < 2 ? 0 : SEND_SIGNALED;
+                CHECK(!post_send(qp, &wr, &bad));
+            }
+            CHECK(post_send(qp, &wr, &bad) == ENOMEM);
+            QP(qp)->send.control->head = 4 + 5 * (uint64_t)round;
+            for (int at = 1; at < 4; at++)
+                completes(cq, (struct softhca_cqe){.qp_num = qp->qp_num, .status = 5});
+            for (int at = 1; polled && at < 4; at++)
+                CHECK(poll_cq(cq, 1, &wc) == 1);
+            CHECK(!ibv_modify_qp(qp, &attr, 1));
+            for (int at = 1; !polled && at < 4; at++) {
+                CHECK(QP(qp)->retired == (uint64_t)(5 * round + (at == 1 ? 0 : at)));
+                CHECK(poll_cq(cq, 1, &wc) == 1);
+            }
+            CHECK(QP(qp)->retired == 4 + 5 * (uint64_t)round);
+            wr.send_flags = SEND_SIGNALED;
+            CHECK(!post_send(qp, &wr, &bad));
+            QP(qp)->send.control->head = 5 + 5 * (uint64_t)round;
+            completes(cq, (struct softhca_cqe){.qp_num = qp->qp_num});
+            CHECK(poll_cq(cq, 1, &wc) == 1 && QP(qp)->retired == 5 + 5 * (uint64_t)round);
+        }
+    }
+}
+
 static void receiving(void)
 {
     struct ibv_cq *cq = new_cq(4);
@@ -772,6 +807,7 @@ int main(int argc, char **argv)
         {"parts", parts}, {"arming", arming}, {"dropping", dropping}, {"churning", churning},
         {"channels", channels},
         {"making", making}, {"modifying", modifying}, {"sending", sending}, {"retiring", retiring},
+        {"going-on", going_on},
         {"receiving", receiving}, {"shared", shared}, {"batches", batches},
     };
     host.flag = &asleep, host.doorbells = (struct softhca_doorbells *)doorbells;

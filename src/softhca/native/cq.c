@@ -185,6 +185,41 @@ void cq_drop(struct cq *cq, uint32_t qp_num)
     unlock_spin(&cq->lock);
 }
 
+/* How many completions in error of a queue pair's sends are polled yet. */
+static uint32_t errors_of(const struct cq *cq, uint32_t qp_num)
+{
+    struct ring ring = cq->ring;
+    struct softhca_cqe cqe;
+    uint32_t count = 0;
+    while (ring_take(&ring, &cqe, sizeof cqe) == (int)sizeof cqe) {
+        int counts = cqe.qp_num == qp_num && cqe.status && cqe.opcode < SOFTHCA_WC_RECV;
+        for (uint32_t i = 0; i < cq->drop_count; i++)
+            counts &= cq->drops[i].qp_num != qp_num || cq->drops[i].until < ring.head;
+        count += (uint32_t)counts;
+    }
+    return count;
+}
+
+/* All that was posted before has completed, from the first error on each with a completion.  What had no
+   completion and the same wr_id as the first that failed has not been told from it: now its place is free. */
+void cq_goes_on(struct cq *cq, struct qp *qp)
+{
+    uint64_t end;
+    uint32_t left;
+    lock_spin(&cq->lock);
+    left = errors_of(cq, qp->ex.base.qp_num);
+    end = __atomic_load_n(&qp->send.control->head, __ATOMIC_ACQUIRE);
+    if ((qp->failed || left) && !qp->errors_left && end - qp->retired <= qp->send.entries
+        && end - qp->retired >= left) {
+        qp->failed = 0;
+        qp->errors_end = end;
+        qp->errors_left = left;
+        if (!left)
+            qp_retire_until(qp, end);
+    }
+    unlock_spin(&cq->lock);
+}
+
 /* A completion of a send queue gives places in it back. */
 static void retire(struct cq *cq, const struct softhca_cqe *cqe)
 {

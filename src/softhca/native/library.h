@@ -161,6 +161,9 @@ struct qp {
     struct order *orders;
     uint64_t retired;
     uint32_t retired_index;
+    int failed;                /* a completion in error was polled since the queue began, or went on */
+    uint64_t errors_end;       /* before it the queue went on behind an error: the last places up to there */
+    uint32_t errors_left;      /* are of completions in error that are polled yet */
     /* the batch of ibv_wr_start … ibv_wr_complete */
     struct ring begun;
     struct softhca_send_wqe *building;
@@ -209,6 +212,10 @@ int lend_ring(struct ibv_pd *base, struct ring *ring, uint64_t kind);
 void cq_use(struct ibv_cq *cq, uint32_t more);
 void cq_set_extended(struct cq *cq, uint64_t wc_flags);
 void qp_retire(struct qp *qp, const struct softhca_cqe *cqe);
+/* The places of all sends before the count `retired` are free. */
+void qp_retire_until(struct qp *qp, uint64_t retired);
+/* A send queue goes on behind an error. */
+void cq_goes_on(struct cq *cq, struct qp *qp);
 void cq_drop(struct cq *cq, uint32_t qp_num);
 int modify_rate_limit(struct ibv_qp *base, struct ibv_qp_rate_limit_attr *attr);
 int poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc);

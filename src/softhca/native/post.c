@@ -108,12 +108,23 @@ static int put_send(const struct qp *qp, const struct ibv_send_wr *wr, unsigned 
     return (int)bytes;
 }
 
+void qp_retire_until(struct qp *qp, uint64_t retired)
+{
+    qp->retired_index = (uint32_t)(retired % qp->send.entries);
+    __atomic_store_n(&qp->retired, retired, __ATOMIC_RELEASE);
+}
+
 /* The completion of a send was polled: it, and what stands before it, have their places no longer.  What was
    not signaled completes only in error, and is known by its wr_id then. */
 void qp_retire(struct qp *qp, const struct softhca_cqe *cqe)
 {
     uint64_t retired = qp->retired;
     uint32_t index = qp->retired_index;
+    qp->failed |= !!cqe->status;
+    if (cqe->status && qp->errors_left) {
+        qp_retire_until(qp, qp->errors_end - --qp->errors_left);
+        return;
+    }
     for (uint32_t i = 0; i < qp->send.entries; i++) {
         const struct order *order = &qp->orders[index];
         if (++index == qp->send.entries)

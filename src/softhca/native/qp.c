@@ -275,8 +275,11 @@ EXPORT int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask
         return said(error);
     }
     base->state = state;
+    if (mask & QP_STATE_BIT && state == SOFTHCA_STATE_RTS && QP(base)->send.control)
+        cq_goes_on(CQ(base->send_cq), QP(base));
     if (mask & QP_STATE_BIT && state == SOFTHCA_STATE_RESET) {
         drop_completions(base);
+        QP(base)->failed = 0, QP(base)->errors_left = 0;
         lock_spin(&QP(base)->send_lock);
         __atomic_store_n(&QP(base)->retired, QP(base)->send.tail, __ATOMIC_RELEASE);
         QP(base)->retired_index = QP(base)->send.index;
