@@ -265,6 +265,23 @@ def test_a_path_leads_to_a_group() -> None:
     assert askers[4].status(TABLE, a.ATTRIBUTE_PATH_RECORD, wanted, mask(a.PathRecord, *names)) == 0
 
 
+def test_a_path_to_a_group_is_for_members_of_its_partition_alone() -> None:
+    """Whoever asks, for whichever port: both must be in it."""
+    guids = [node.port_guid(1) for node in TREE.nodes[:8]]
+    part = Partition(0x0012, frozenset(guids[1:3]), frozenset(guids[3:4]))
+    _, _, askers = bring_up(partitions=(part,))
+    assert isinstance(join(askers[1], pkey=0x8012), M)
+
+    def status(asker: Asker, source: Asker) -> int:
+        wanted = a.PathRecord(dgid=MGID, sgid=source.gid)
+        return asker.status(GET, a.ATTRIBUTE_PATH_RECORD, wanted, mask(a.PathRecord, "sgid", "dgid"))
+
+    assert status(askers[2], askers[2]) == status(askers[3], askers[2]) == 0
+    assert status(askers[4], askers[4]) == a.STATUS_NO_RECORDS
+    assert status(askers[4], askers[2]) == a.STATUS_NO_RECORDS
+    assert status(askers[2], askers[4]) == a.STATUS_NO_RECORDS
+
+
 def test_a_port_that_goes_is_a_member_no_more() -> None:
     managed, manager, askers = bring_up()
     for number in (1, 5, 6):

@@ -231,6 +231,8 @@ def test_service_levels_are_those_of_the_routes() -> None:
         assert path(one, other, sl=int(level) ^ 1) == a.STATUS_NO_RECORDS
         reversible = path(one, other, reversible=1)
         assert reversible == (found if level == back else a.STATUS_NO_RECORDS)
+        unnamed = P(sgid=one.gid, dgid=other.gid, reversible=1)
+        assert one.records(P, unnamed, mask(P, "sgid", "dgid")) == [found], "it is not asked for"
         seen.add(int(level))
     assert len(seen) > 1
 

@@ -65,6 +65,10 @@ def test_what_is_not_named_of_a_new_group_is_not_taken() -> None:
     assert isinstance(made, M)
     assert (made.hop_limit, made.scope) == (0, 2)
     join(one, WHO, DELETE)
+    made = join(one, (*CREATE, "scope"), scope=9)
+    assert isinstance(made, M)
+    assert made.scope == 2, "it stands in the group's GID"
+    join(one, WHO, DELETE)
     made = join(one, (*CREATE, "hop_limit"), hop_limit=9)
     assert isinstance(made, M)
     assert made.hop_limit == 9

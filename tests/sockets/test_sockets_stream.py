@@ -501,6 +501,31 @@ def test_halves_end_one_by_one(connected: Connect) -> None:
     assert other.recv(1) == b""
 
 
+def test_who_reads_no_more_is_given_nothing_not_even_what_is_there(connected: Connect) -> None:
+    one, other = connected()
+    one.sendall(b"unread")
+    assert other.recv(1, kernel.MSG_PEEK) == b"u"
+    other.shutdown(kernel.SHUT_RD)
+    assert other.recv(1) == b""
+    other.sendall(b"the other half goes on")
+    assert one.recv(100) == b"the other half goes on"
+
+
+def test_a_scattered_receive_waits_for_the_first_bytes_alone(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = connected()
+    other.settimeout(20)
+    one.sendall(b"abc")
+    first, second = bytearray(3), bytearray(3)
+    assert other.recvmsg_into([first, second])[0] == 3
+    assert first == b"abc"
+    asked: list[int] = []
+    monkeypatch.setattr(type(other), "recv_into", lambda self, view, *_: asked.append(view.nbytes) or 2)
+    assert other.recvmsg_into([first, second])[0] == 2, "the next bytes would leave a gap"
+    assert asked == [3]
+
+
 def test_data_that_nobody_read_reset_the_connection(connected: Connect) -> None:
     one, other = connected()
     one.sendall(b"unread")

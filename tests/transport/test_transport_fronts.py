@@ -137,3 +137,19 @@ def test_a_packet_that_would_be_too_long_by_them_alone_does_not_fit(writer):
         writer.begin(burst, ROUTE, 12 + front + 8 + 4 + spare)
         assert writer.message(request, 0, 1, False) == written
         assert burst.length == (12 + front + 12 if written else 0)
+
+
+@pytest.mark.parametrize("overhead", [0, 100, 768])
+def test_the_last_packet_of_a_burst_asks_for_an_answer_whatever_bounds_the_burst(overhead):
+    """Else who has no room for more is not answered before its time-out."""
+    pair = Pair(pmtu=PMTU)
+    request = request_of(pair.left.qp, wqe.SEND, bytes(4 * PMTU))
+    size = 12 + PMTU + 4
+    for budget in range(size + overhead, 4 * (size + overhead) + 1):
+        burst, writer = Burst(), PacketWriter(pair.left.qp)
+        writer.begin(burst, ROUTE, budget, overhead)
+        written = writer.message(request, 0, 4, True)
+        assert written == budget // (size + overhead)
+        asks = [packet.bth.ack_request for packet in packets_of(burst)]
+        assert asks == [0] * (written - 1) + [1]
+    pair.close()

@@ -178,6 +178,16 @@ def test_solicited_bit_stands_in_the_last_packet_only_and_fires_a_solicited_even
     assert bits == [False] * (len(bits) - 1) + [True]
 
 
+@pytest.mark.parametrize(("opcode", "solicits"), [(wqe.RDMA_WRITE, False), (wqe.RDMA_WRITE_WITH_IMM, True)])
+def test_a_write_solicits_an_event_only_where_it_completes_a_receive(pair, opcode, solicits):
+    p = pair(pmtu=256)
+    source, target = p.left.region(600), p.right.region(600)
+    p.right.post_receive([])
+    p.left.post(opcode, [source.sge()], remote=target, flags=wqe.SOLICITED | wqe.SIGNALED)
+    p.run()
+    assert [row["solicited"] for row in p.decoded("ab")] == [0, 0, solicits]
+
+
 def test_unsignaled_requests_complete_silently_and_free_their_room(pair):
     p = pair(entries=4)
     target = p.right.region(8)
