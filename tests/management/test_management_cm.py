@@ -327,6 +327,23 @@ def test_a_dreq_for_another_queue_pair_or_with_another_id_changes_nothing(networ
     assert not network.programs[0].events
 
 
+def test_who_replies_gets_no_reply_and_who_repeats_it_makes_no_connection_more(network):
+    network.listen()
+    active, passive = network.establish()
+    assert [manager.counters["established"] for manager in network.managers] == [1, 1]
+    (again,) = [data for _, data in network.sent if isinstance(m.decode(data)[1], m.Rep)]
+    network.managers[0].receive(again, network.address(1), network.now)
+    assert network.names()[-1] == "Rtu"
+    network.arrive()
+    assert [manager.counters["established"] for manager in network.managers] == [1, 1]
+    sent, dropped = len(network.sent), network.managers[1].counters["drops_state"]
+    wrong = replace(REPLY, local_comm_id=active, remote_comm_id=passive, local_ca_guid=GUIDS[0])
+    network.managers[1].receive(m.encode(wrong, 1), network.address(0), network.now)
+    assert network.managers[1].counters["drops_state"] == dropped + 1
+    assert len(network.sent) == sent
+    assert network.state(1, passive) == s.ESTABLISHED
+
+
 def test_the_request_that_has_waited_longest_gives_way_in_a_flood(network):
     network.listen(backlog=4)
     numbers = [network.connect(replace(REQUEST, local_qpn=qpn)) for qpn in range(20)]

@@ -100,6 +100,25 @@ def test_every_16th_message_asks_for_a_completion(sender: Sender) -> None:
     assert not sender.unanswered
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_no_message_takes_more_than_half_of_the_peers_pool(sender: Sender, in_memory: bool) -> None:
+    """The peer can give room back while the other half is filled."""
+    pool_bytes = 1 << 16
+    sender.begin(StreamState(POOL, Offer(0x10000, pool_bytes, 7)), sender.requests)
+    sender._chunk, sender.in_memory = 2 * pool_bytes, in_memory
+    assert sender.post(memoryview(bytes(2 * pool_bytes)), True, True) == (pool_bytes // 2, True)
+
+
+def test_a_peer_that_takes_nothing_is_woken_by_what_it_is_sent(sender: Sender) -> None:
+    seen = []
+    while sender.post(memoryview(INLINE), True, True)[0]:
+        sender.retire(sender.number)
+        presses = bool(sender._state.peers.presses)
+        assert bool(sender.requests.flags[-1] & SOLICITED) == presses  # type: ignore[attr-defined]
+        seen.append(presses)
+    assert set(seen) == {False, True}
+
+
 def test_places_are_kept_for_what_is_no_data(sender: Sender) -> None:
     for number in range(MESSAGES - RESERVED):
         sender._state.peers.credited(len(INLINE) * number, number)  # the peer has read them
