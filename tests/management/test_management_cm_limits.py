@@ -293,3 +293,57 @@ def test_what_waits_no_more_does_not_fill_the_heap():
     assert len(timers) < 2000
     timers.set(connection, 60)
     assert list(timers.due(70)) == [kept, connection]
+
+
+def test_a_flood_of_requests_from_one_place_displaces_its_own(network):
+    manager = network.managers[1]
+    network.listen(backlog=4)
+
+    def ask(of, number):
+        request = replace(REQUEST, local_comm_id=number, local_qpn=number, local_ca_guid=of)
+        manager.receive(m.encode(request, number), stranger(of), network.now)
+        return next(each.number for each in reversed(network.programs[1].events) if each.kind == e.REQUEST)
+
+    honest = [ask(1, 1), ask(2, 2)]
+    flood = [ask(3, number) for number in range(10, 20)]
+    assert [network.state(1, each) for each in honest] == 2 * [s.REQ_RCVD]
+    assert [each for each in flood if manager.has(each)] == flood[-2:]
+    sidr = m.SidrReq(request_id=7, service_id=SERVICE)
+    manager.receive(m.encode(sidr, 7), stranger(4), network.now)
+    assert [each for each in flood if manager.has(each)] == flood[-1:]
+    for each in (*honest, flood[-1]):
+        manager.reject(network.programs[1], each, 28, b"", b"", network.now)
+    assert len(manager._tables.listener_of(SERVICE).waiting) == 1
+
+
+def test_one_mra_puts_an_answer_off_until_it_is_asked_for_again(network):
+    network.listen()
+    network.cut = {1}
+    number = network.connect()
+    connection = network.managers[0]._tables.find(number)
+    mra = m.encode(m.Mra(7, number, service_timeout=20), 1)
+    network.managers[0].receive(mra, network.address(1), network.now)
+    until = connection.deadline_ns
+    network.pass_time(SECOND_NS)
+    network.managers[0].receive(mra, network.address(1), network.now)
+    assert connection.deadline_ns == until
+    network.pass_time(until - network.now)
+    assert connection.retries == 1
+    network.managers[0].receive(mra, network.address(1), network.now)
+    assert connection.deadline_ns == network.now + e.response_ns(20)
+
+
+def test_one_mra_puts_the_answer_to_a_path_off(network):
+    network.listen()
+    active, passive = network.establish()
+    lap = m.Lap(
+        remote_qpn_eecn=REQUEST.local_qpn, alternate_local_gid=bytes(15) + b"\1",
+        alternate_remote_gid=bytes(15) + b"\2",
+    )  # fmt: skip
+    network.managers[0].load_path(network.programs[0], active, lap, network.now)
+    connection = network.managers[0]._tables.find(active)
+    mra = m.encode(m.Mra(passive, active, m.OF_LAP, service_timeout=20), connection.path_transaction_id)
+    network.managers[0].receive(mra, network.address(1), network.now)
+    until = connection.deadline_ns
+    network.managers[0].receive(mra, network.address(1), network.now + SECOND_NS)
+    assert connection.deadline_ns == until

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -74,6 +73,38 @@ class Owner(Protocol):
         """Take an event; False, for a request only: there is no room."""
 
 
+class Waiting:
+    """Requests that their listener's owner has not answered, by the places that they come from."""
+
+    __slots__ = ("_places", "_requests")
+
+    def __init__(self) -> None:
+        self._requests: dict[int, bytes | int] = {}
+        self._places: dict[bytes | int, dict[int, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, number: int, place: bytes | int) -> None:
+        """One more, from ``place``."""
+        self._requests[number] = place
+        self._places.setdefault(place, {})[number] = None
+
+    def remove(self, number: int) -> None:
+        """It waits no more; once more is no error."""
+        place = self._requests.pop(number, None)
+        if place is not None:
+            here = self._places[place]
+            del here[number]
+            if not here:
+                del self._places[place]
+
+    def oldest_of_most(self) -> int:
+        """The one that has waited longest, of the place of which most wait."""
+        most: dict[int, None] = max(self._places.values(), key=len)
+        return next(iter(most))
+
+
 @dataclass(slots=True, eq=False)
 class Listener:
     """Requests for ``service_id`` go to ``owner``; ``waiting`` are those that it has not answered."""
@@ -82,7 +113,7 @@ class Listener:
     owner: Owner
     service_id: int
     backlog: int
-    waiting: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +146,7 @@ class Connection:
 
     ``owner`` is None once nobody holds it any more: what it still has to do it does alone.  ``peer`` is where
     its messages go and must come from, ``place`` where that was at first.  ``sent`` is the last message, as
-    it is sent again.
+    it is sent again; ``put_off``: the peer has put off its answer since it was sent last.
 
     ``path_state`` is that of its alternate path (`path_states`), with the last LAP of this side, its
     transaction, that of the peer's last LAP, and the answer to it.  ``proposed`` is the peer at the other end
@@ -138,6 +169,7 @@ class Connection:
     timewait_ns: int = 0
     max_retries: int = 0
     retries: int = 0
+    put_off: bool = False
     transaction_id: int = 0
     sent: bytes = b""
     deadline_ns: int = NEVER_NS
@@ -158,6 +190,7 @@ class Connection:
         """It has come to ``state``: its retries begin anew."""
         if state != self.state:
             self.retries = 0
+            self.put_off = False
         self.state = state
 
 

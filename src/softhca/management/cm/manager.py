@@ -373,7 +373,7 @@ class ConnectionManager:
         connection.proposed = by_alternate(source, request, own=False)
         self.counters["requests"] += 1
         self._tables.add(connection)
-        listener.waiting[number] = None
+        listener.waiting.add(number, connection.place)
         self._make_room(listener)
         self._remember_peer(connection)
 
@@ -390,11 +390,11 @@ class ConnectionManager:
             self._make_room(listener)
 
     def _make_room(self, listener: Listener) -> None:
-        """Where too many requests wait, the one that has waited longest gives way: it is forgotten, its
-        owner is told, and the peer asks again.
+        """Where too many requests wait, the one that has waited longest gives way, of the place from which
+        most wait: it is forgotten, its owner is told, and the peer asks again.
         """
         while len(listener.waiting) > listener.backlog:
-            number = next(iter(listener.waiting))
+            number = listener.waiting.oldest_of_most()
             oldest = self._tables.find(number)
             self.counters["drops_full"] += 1
             if isinstance(oldest, Resolution):
@@ -506,6 +506,7 @@ class ConnectionManager:
             self._step(connection, states.OVER, now)
         elif connection.retries < connection.max_retries:
             connection.retries += 1
+            connection.put_off = False
             self._step(connection, states.RETRY, now)
         else:
             self._step(connection, states.GIVE_UP, now)
@@ -597,6 +598,10 @@ class ConnectionManager:
             self._timers.stop(connection)
         elif action == states.EXTEND:
             assert isinstance(message, m.Mra)
+            if connection.put_off:  # else one that sends MRAs is waited for as long as it likes
+                self.counters["drops_state"] += 1
+                return
+            connection.put_off = True
             self._timers.set(connection, now + response_ns(of_peer(message.service_timeout)))
         elif action == states.REPORT:
             self._report_event(connection, before, event, message)

@@ -62,6 +62,7 @@ class Paths:
         connection.path_sent = data
         connection.proposed = by_alternate(connection.peer, lap, own=True)
         connection.retries = 0
+        connection.put_off = False
         self._step(connection, states.LOAD, now)
 
     def answer(self, connection: Connection, apr: m.Apr, now: int) -> None:
@@ -119,6 +120,7 @@ class Paths:
         """No answer has come in time."""
         if connection.retries < connection.max_retries:
             connection.retries += 1
+            connection.put_off = False
             self._step(connection, states.RETRY, now)
         else:
             self._step(connection, states.GIVE_UP, now)
@@ -164,6 +166,10 @@ class Paths:
                 self._timers.set(connection, now + connection.response_ns)
             elif action == EXTEND:
                 assert isinstance(message, m.Mra)
+                if connection.put_off:
+                    self._counters["drops_state"] += 1
+                    return
+                connection.put_off = True
                 self._timers.set(connection, now + response_ns(of_peer(message.service_timeout)))
             elif action == STOP:
                 self._timers.stop(connection)

@@ -20,6 +20,7 @@ from softhca.management.cm.elements import (
     Owner,
     Resolution,
     encoded,
+    place_of,
     response_ns,
     same_port,
 )
@@ -121,7 +122,7 @@ class Resolutions:
         )
         self._tables.add(resolution)
         self._asked[request.request_id, source.gid, source.lid] = resolution
-        listener.waiting[number] = None
+        listener.waiting.add(number, place_of(source))
         return True
 
     def answered(self, answer: m.SidrRep, source: Address) -> None:

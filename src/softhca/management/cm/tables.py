@@ -94,4 +94,4 @@ class Tables:
         """A request does not wait at its listener any more."""
         listener = self._elements.get(element.listener)
         if isinstance(listener, Listener):
-            listener.waiting.pop(element.number, None)
+            listener.waiting.remove(element.number)
