@@ -16,6 +16,7 @@ from softhca.links import paths, sockets
 from softhca.links.held_bursts import (
     BURST_ROOM_BYTES,
     HELD_BYTES,
+    HOLDERS,
     IDLE_NS,
     LEAST_HELD,
     MOST_HELD,
@@ -116,6 +117,22 @@ def test_bursts_that_leave_this_machine_or_come_back_here_are_not_held(
     burst.counted = burst.route.counted = True
     assert left.send(burst) == SENT
     assert left.held_bursts() == 0
+
+
+def test_few_sockets_hold_until_all_is_idle(ends: tuple[ScriptedLink, RoceUdpLink]) -> None:
+    left, right = ends
+
+    def send(entropy: int) -> int:
+        burst = burst_to(left, right)
+        burst.route = Route(left.framing, left.gid, right.gid, source_port=left.source_port_for(entropy),
+                            destination_port=right.port)
+        assert left.send(burst) == SENT
+        return left.held_bursts()
+
+    assert [send(number) for number in range(HOLDERS + 2)] == [*range(1, HOLDERS + 1), HOLDERS, HOLDERS]
+    left.expire(0)
+    left.expire(IDLE_NS)
+    assert [send(HOLDERS), send(HOLDERS)] == [1, 2]
 
 
 def test_a_socket_that_is_full_holds_nothing_while_room_is_waited_for(

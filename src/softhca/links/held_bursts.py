@@ -20,10 +20,13 @@ import cython
 
 from softhca.machine.primitives import drop_held
 
-__all__ = ["HELD_BYTES", "IDLE_NS", "LEAST_HELD", "MOST_HELD", "HeldBursts"]
+__all__ = ["HELD_BYTES", "HOLDERS", "IDLE_NS", "LEAST_HELD", "MOST_HELD", "HeldBursts"]
 
 HELD_BYTES = 32_768
 """Shorter bursts are not held: to hold and to drop one takes a microsecond."""
+
+HOLDERS = 4
+"""So many sockets of a link hold bursts, those that send first after an idle time: 20 MB at the most."""
 
 MOST_HELD = 64
 """So many bursts a socket holds, and up to `STEP` more."""

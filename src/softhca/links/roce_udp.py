@@ -19,7 +19,7 @@ import cython
 
 from softhca.links import interfaces, paths, sockets
 from softhca.links.groups import GroupSockets
-from softhca.links.held_bursts import HELD_BYTES, IDLE_NS, HeldBursts
+from softhca.links.held_bursts import HELD_BYTES, HOLDERS, IDLE_NS, HeldBursts
 from softhca.links.link import AGAIN, NEVER, SENT, Link
 from softhca.machine.primitives import ReceiveMeta, address_of, receive_burst, send_burst
 from softhca.wire.burst import Arrival, Burst
@@ -414,6 +414,8 @@ class RoceUdpLink(Link):
         """What a sender holds; None where it holds nothing."""
         held: HeldBursts
         if fd not in self._held:
+            if len(self._held) >= HOLDERS:
+                return None
             self._held[fd] = HeldBursts(fd, sockets.hold_bursts(fd))
         held = self._held[fd]
         return None if held is None or held.most == 0 else held
@@ -442,6 +444,8 @@ class RoceUdpLink(Link):
             self._drop_ns = now + _IDLE_NS
         elif self._holds and now >= self._drop_ns:
             self._drop_held()
+            self._held.clear()  # others may hold next
+            self._last_route = self._last_held = None
         return False
 
     def _goes_whole(self, burst: Burst, path: Path) -> bool:
