@@ -1,12 +1,14 @@
 """Rules of single steps: what a burst counts and costs, what its timer awaits, which key answers again."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from softhca.queues import cqe, wqe
 from softhca.queues.layout import ATOMIC_FETCH_AND_ADD
 from softhca.testing.transport_node import PD
 from softhca.transport.environment import AddressHandle
-from softhca.transport.loopback import LoopbackExecutor
+from softhca.transport.loopback import Loopback, LoopbackExecutor
 from softhca.transport.migration import ARMED, MIGRATED, MOVE, READY, REARMED, AlternatePath
 from softhca.transport.retry import RetryState, interval_ns
 from softhca.transport.states import ERR, INIT, RC, RESET, RTR, UC, UD
@@ -332,6 +334,22 @@ def writes_without_packets(p, peer):
 def test_a_queue_pair_of_the_same_adapter_is_written_to_without_packets(pair):
     p = pair()
     assert writes_without_packets(p, p.right.qp)
+
+
+def test_a_queue_pair_whose_peer_is_here_is_published_to_nobody_elsewhere(pair):
+    withdrawn, published = [], []
+    directory = SimpleNamespace(withdraw_queue_pair=withdrawn.append)
+    qp = pair().left.qp
+    ends = {qp.flow.route.source, qp.flow.route.destination}
+    loopback = Loopback(ends, SimpleNamespace(directory=directory, publish=published.append))
+    for _ in range(2):
+        loopback.publish(qp)
+        assert isinstance(qp.executor, LoopbackExecutor)
+        assert (withdrawn, published) == ([qp.number], [])
+    loopback.gids_changed(ends - {qp.flow.route.destination})
+    loopback.publish(qp)
+    assert qp.executor is None
+    assert (withdrawn, published) == ([qp.number], [qp])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
