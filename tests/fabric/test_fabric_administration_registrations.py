@@ -72,6 +72,19 @@ def test_a_service_is_registered_found_prolonged_and_withdrawn() -> None:
     assert not manager.administration.services._of_port  # nothing is left of ports that offer nothing
 
 
+def test_services_for_others_count_as_those_of_who_registers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "MOST_OF_A_PORT", 2)
+    _, manager, askers = bring_up()
+    one, other = askers[1:3]
+    for number in (1, 2):
+        assert isinstance(register(one, service_id=number, service_gid=other.gid), S)
+    assert register(one, service_id=3) == a.STATUS_NO_RESOURCES
+    assert isinstance(register(other, service_id=4), S)
+    assert isinstance(register(other, DELETE, service_id=1), S)
+    assert isinstance(register(one, service_id=3), S)
+    assert len(manager.administration.services) == 3
+
+
 def test_a_lease_ends_when_it_says() -> None:
     managed, manager, askers = bring_up()
     start = managed.now

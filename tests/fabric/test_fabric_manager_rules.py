@@ -93,6 +93,31 @@ def test_a_subscription_that_ended_leaves_its_room(monkeypatch: pytest.MonkeyPat
     assert len(made.all) == 1
 
 
+def test_a_port_that_answers_no_reports_leaves_others_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MOST_REPORTS", 8)
+    monkeypatch.setattr(subscriptions, "MOST_REPORTS_TO_ONE", 4)
+    made = Subscribers(retries=1)
+    for trap_number in (0, 1, 2, 0xFFFF):
+        made.all.put(
+            a.InformInfo(lid_range_begin=0xFFFF, subscribe=1, type=0xFFFF, trap_number=0xFFFF, is_generic=1,
+                         producer_type=0xFF_FFFF, qpn=1 + trap_number),
+            made.ports[1],
+        )  # fmt: skip
+    for now in range(3):
+        made.notify(now)
+    made.put(2)
+    made.notify(3)
+    assert (made.sent.count(1), made.sent.count(2)) == (4, 1)
+    assert made.counters["reports_dropped"] == 12
+    made.all.expire(2 * TIMEOUT_NS)
+    made.all.expire(4 * TIMEOUT_NS)
+    assert not made.all._under_way
+    assert not made.all._under_way_to
+    made.notify(5 * TIMEOUT_NS)
+    made.all.forget({1, 2})
+    assert not made.all._under_way_to
+
+
 def test_a_report_that_is_sent_again_waits_behind_those_that_are_due_before() -> None:
     made = Subscribers(retries=3)
     made.put(1)

@@ -25,6 +25,7 @@ from softhca.management.administration_tables import component
 
 MOST_SERVICES = 8192
 MOST_OF_A_PORT = 1024
+"""That a port has registered, for whomever."""
 FOR_EVER = 0xFFFF_FFFF
 SECOND_NS = 1_000_000_000
 DEFAULT_PKEY = 0xFFFF
@@ -42,7 +43,8 @@ class Services:
     def __init__(self) -> None:
         self._records: dict[Name, ServiceRecord] = {}
         self._ends_ns: dict[Name, int] = {}
-        self._of_port: Counter[bytes] = Counter()
+        self._owners: dict[Name, int] = {}  # the GUIDs of the ports that have registered them
+        self._of_port: Counter[int] = Counter()
         self.next_deadline_ns = NEVER_NS
 
     def __len__(self) -> int:
@@ -58,10 +60,11 @@ class Services:
         if before is not None and before.key not in (NO_KEY, record.key):
             raise RefusedError(STATUS_DENIED)
         if before is None:
-            full = self._of_port[record.service_gid] >= MOST_OF_A_PORT
+            full = self._of_port[requester.guid] >= MOST_OF_A_PORT
             if full or len(self._records) >= MOST_SERVICES:
                 raise RefusedError(STATUS_NO_RESOURCES)
-            self._of_port[record.service_gid] += 1
+            self._owners[name] = requester.guid
+            self._of_port[requester.guid] += 1
         self._records[name] = record
         self._ends_ns[name] = NEVER_NS if record.lease == FOR_EVER else now + record.lease * SECOND_NS
         self._plan()
@@ -126,9 +129,10 @@ class Services:
 
     def _remove(self, name: Name) -> None:
         del self._records[name], self._ends_ns[name]
-        self._of_port[name[1]] -= 1
-        if not self._of_port[name[1]]:
-            del self._of_port[name[1]]
+        owner = self._owners.pop(name)
+        self._of_port[owner] -= 1
+        if not self._of_port[owner]:
+            del self._of_port[owner]
 
     def _plan(self) -> None:
         self.next_deadline_ns = min(self._ends_ns.values(), default=NEVER_NS)

@@ -29,6 +29,8 @@ MOST_SUBSCRIPTIONS = 4096
 MOST_OF_A_PORT = 32
 MOST_REPORTS = 4096
 """Reports under way; what is due then is dropped and counted."""
+MOST_REPORTS_TO_ONE = MOST_REPORTS // 2
+"""Those to one port, which leaves the others as many."""
 MOST_MISSED = 3
 """So many Reports in a row without an answer end a subscription."""
 ALL = 0xFFFF
@@ -75,6 +77,7 @@ class Subscriptions:
         self._all: dict[tuple[int, InformInfo], Subscription] = {}
         self._of_port: Counter[int] = Counter()
         self._under_way: OrderedDict[int, _Report] = OrderedDict()  # the first deadline first
+        self._under_way_to: Counter[int] = Counter()
         self._next_id = 1
         self._next_number = 0
 
@@ -113,7 +116,16 @@ class Subscriptions:
         for key in [key for key in self._all if key[0] in guids]:
             self._end(key)
         for number in [n for n, each in self._under_way.items() if each.subscription.guid in guids]:
-            del self._under_way[number]
+            self._take(number)
+
+    def _take(self, number: int) -> _Report:
+        """A Report is under way no more."""
+        report = self._under_way.pop(number)
+        guid = report.subscription.guid
+        self._under_way_to[guid] -= 1
+        if not self._under_way_to[guid]:
+            del self._under_way_to[guid]
+        return report
 
     def records(self, inventory: Inventory, guid: int | None) -> Iterator[bytes]:
         """InformInfoRecords, of one port or all."""
@@ -133,7 +145,8 @@ class Subscriptions:
                 continue
             if not port.sees(issuer):
                 continue
-            if len(self._under_way) >= MOST_REPORTS:
+            crowded = self._under_way_to[each.guid] >= MOST_REPORTS_TO_ONE
+            if crowded or len(self._under_way) >= MOST_REPORTS:
                 self._counters["reports_dropped"] += 1
                 continue
             self._report(each, body, now)
@@ -151,6 +164,7 @@ class Subscriptions:
         data = Mad.make(header, body).encode()
         self._counters["reports"] += 1
         self._under_way[number] = _Report(subscription, data, 1, now + self._timeout_ns)
+        self._under_way_to[subscription.guid] += 1
         self._send(subscription.guid, subscription.wanted.qpn, data)
 
     def answered(self, data: bytes, source: KnownPort) -> bool:
@@ -159,7 +173,7 @@ class Subscriptions:
         report = self._under_way.get(number)
         if report is None or report.subscription.guid != source.guid:
             return False
-        del self._under_way[number]
+        self._take(number)
         report.subscription.missed = 0
         return True
 
@@ -173,15 +187,16 @@ class Subscriptions:
     def expire(self, now: int) -> None:
         """Send again what nobody has answered, or give it up."""
         while self.next_deadline_ns <= now:
-            number, report = self._under_way.popitem(last=False)
+            number, report = next(iter(self._under_way.items()))
             each = report.subscription
             if report.tries <= self._retries:
                 report.tries += 1
                 report.due_ns = now + self._timeout_ns
-                self._under_way[number] = report
+                self._under_way.move_to_end(number)
                 self._counters["reports_sent_again"] += 1
                 self._send(each.guid, each.wanted.qpn, report.data)
                 continue
+            self._take(number)
             self._counters["reports_unanswered"] += 1
             each.missed += 1
             key = each.guid, _key(each.wanted)
