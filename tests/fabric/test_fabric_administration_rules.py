@@ -79,6 +79,19 @@ def test_who_was_let_join_and_has_left_joins_himself() -> None:
     assert own.proxy_join == 0
 
 
+def test_nobody_speaks_for_who_has_joined_himself() -> None:
+    manager, askers = bring_up()
+    join(askers[1])
+    join(askers[2], WHO, port_gid=askers[6].gid)
+    join(askers[6], WHO)  # from now on he speaks for himself
+    for member in (askers[1], askers[6]):
+        for method in (DELETE, SET):
+            refused = join(askers[2], WHO, method, port_gid=member.gid, join_state=FULL)
+            assert refused == a.STATUS_REQUEST_INVALID
+    assert members(manager) == {GUIDS[1]: FULL, GUIDS[6]: FULL}
+    assert isinstance(join(askers[6], WHO, DELETE), M)
+
+
 def test_a_gid_that_the_manager_would_give_and_somebody_has_named_is_not_given_again() -> None:
     manager, askers = bring_up()
     first = join(askers[1], ANY)

@@ -108,6 +108,7 @@ class Groups:
         if group is None:
             group = self._create(wanted, mask, port, requester, inventory)
         else:
+            _check_speaks(group, port, requester)
             _check_joins(group.facts, wanted, mask, port)
         is_new = port.guid not in group.members
         if is_new and self._count >= MOST_MEMBERS:
@@ -116,6 +117,8 @@ class Groups:
         group.members[port.guid] = group.members.get(port.guid, 0) | state
         if port is not requester:
             group.proxied.add(port.guid)
+        else:
+            group.proxied.discard(port.guid)
         if created:
             self.groups[group.facts.mgid] = self._by_mlid[group.facts.mlid] = group
         self._write(group)
@@ -192,6 +195,7 @@ class Groups:
         gone = wanted.join_state & before
         if group is None or not gone:
             raise RefusedError(STATUS_REQUEST_INVALID)
+        _check_speaks(group, port, requester)
         left = replace(group.record(self._prefix, port.guid), join_state=gone)
         self._remove(group, port.guid, gone)
         return left
@@ -274,6 +278,13 @@ def _bounds(wanted: MCMemberRecord, mask: int, best: Quality) -> tuple[int, int,
     if mtu is None or rate is None or lifetime is None:
         raise RefusedError(STATUS_REQUEST_INVALID)
     return mtu, rate, lifetime
+
+
+def _check_speaks(group: Group, port: KnownPort, requester: KnownPort) -> None:
+    """Nobody else lets a member leave, or join otherwise, that has joined by itself (ProxyJoin, 15.2.5.17);
+    RefusedError."""
+    if port.guid != requester.guid and port.guid in group.members and port.guid not in group.proxied:
+        raise RefusedError(STATUS_REQUEST_INVALID)
 
 
 def _check_joins(facts: MCMemberRecord, wanted: MCMemberRecord, mask: int, port: KnownPort) -> None:
