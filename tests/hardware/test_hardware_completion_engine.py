@@ -271,6 +271,24 @@ def test_the_last_word_of_an_entry_is_written_last_and_both_engines_get_their_tu
     BENCH.run(script)
 
 
+def test_lost_events_are_counted_up_to_what_the_counter_holds(monkeypatch):
+    monkeypatch.setattr(ce, "COUNT_BITS", 4)
+    bench = Bench(CompletionEngine(1))
+
+    async def script(ctx):
+        first, second = (engine.write_event_push for engine in bench.block.engine)
+        ctx.set(first.strobe, 1)
+        for _ in range(ce.EVENT_PLACES + 14):
+            await ctx.tick()
+        assert ctx.get(bench.block.host.events_lost) == 14
+        ctx.set(second.strobe, 1)  # two at once
+        for _ in range(3):
+            await ctx.tick()
+            assert ctx.get(bench.block.host.events_lost) == 15
+
+    bench.run(script)
+
+
 def test_an_event_that_comes_in_the_clock_in_which_the_host_clears_stays():
     host = HostBusMemory()
 

@@ -113,6 +113,25 @@ def test_a_packets_bytes_go_into_pieces_and_not_beside_them(pieces, latencies, s
         assert byte_at(host, at) == wanted.get(at, byte_at(before, at))
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+def test_of_a_packet_that_is_complete_nothing_stands_in_the_next(length):
+    host, words = filled([0]), []
+
+    async def script(ctx):
+        def look():
+            if ctx.get(BENCH.block.out.valid):
+                words.append(ctx.get(BENCH.block.out.word))
+
+        for at, count in ((0x1000, length), (0x1008, 3)):
+            assert not await command(ctx, host, OUT, at, count, look)
+            assert not await command(ctx, host, FINISH, each=look)
+
+    BENCH.run(script)
+    first = bytes(byte_at(host, 0x1000 + i) for i in range(length)) + bytes(-length % 4)
+    second = bytes(byte_at(host, 0x1008 + i) for i in range(3)) + bytes(1)
+    assert b"".join(word.to_bytes(4, "big") for word in words) == first + second
+
+
 def test_a_packet_without_enough_bytes_fails_and_its_icrc_is_not_taken():
     host = filled([0])
 
