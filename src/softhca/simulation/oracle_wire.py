@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """The oracle of the wire: who looks at packets alone must see the standard kept.
 
 It is told of every packet that adapters send and receive, and follows each queue pair by the standard's
@@ -11,8 +10,6 @@ repeated, wrong counts.  Reliable requests and answers have files of their own (
 from __future__ import annotations
 
 from typing import Any
-
-import cython
 
 from softhca.simulation.kinds import RC, UC, UD
 from softhca.simulation.oracle import Report
@@ -64,13 +61,10 @@ Key = tuple[int, int]
 """(adapter, queue pair)"""
 
 _ALLOWED = {service: bytes(code in codes for code in range(256)) for service, codes in CODES.items()}
-_ANSWERS = cython.declare(cython.uint, mask_of(ANSWERS))
-_WRITES = cython.declare(cython.uint, mask_of(WRITES))
-_WITH_RETH = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_ONLY, WRITE_ONLY + 1}))
-_WRITE_ENDS = cython.declare(cython.uint, mask_of(WRITES & LASTS | {WRITE_ONLY, WRITE_ONLY + 1}))
-_SHORTEST_BYTES = cython.declare(cython.Py_ssize_t, SHORTEST_BYTES)
-_MIGREQ = cython.declare(cython.int, MIGREQ)
-_UD = cython.declare(cython.int, UD)
+_ANSWERS = mask_of(ANSWERS)
+_WRITES = mask_of(WRITES)
+_WITH_RETH = mask_of({WRITE_FIRST, WRITE_ONLY, WRITE_ONLY + 1})
+_WRITE_ENDS = mask_of(WRITES & LASTS | {WRITE_ONLY, WRITE_ONLY + 1})
 
 
 class Unreliable:
@@ -99,7 +93,7 @@ class Unreliable:
             self.fail("opcodes in sequence", f"{code:#04x} after {self._before:#04x}")
         self._before = code
         packet = data
-        if self._service == _UD:
+        if self._service == UD:
             packet = data[:BTH_BYTES] + data[BTH_BYTES + DETH_BYTES :]
         wrong = wrong_length(packet, code, self._mtu_bytes)
         if _WRITES >> code & 1:
@@ -251,7 +245,7 @@ class WireOracle:
         """Adapter ``source`` sent a packet to adapter ``destination``: between the GIDs of ``route``, or
         natively as it is ``whole``, LRH … VCRC.
         """
-        if len(data) < _SHORTEST_BYTES:
+        if len(data) < SHORTEST_BYTES:
             self.report.fail("packets as long as they should be", f"from adapter {source}: {data.hex()}")
             return
         if not (
@@ -268,7 +262,7 @@ class WireOracle:
             self._unknown(source, data)
             return
         here = there.other
-        if there.service == _UD:
+        if there.service == UD:
             if data == self._last_data and destination != self._last_destination:
                 return  # one datagram to a group
             self._last_destination, self._last_data = destination, data
@@ -283,8 +277,8 @@ class WireOracle:
             return
         code = data[0] & 0x1F
         if (
-            data[1] & 0xCF != _MIGREQ or data[2] & data[3] != 0xFF or data[4] or data[8] & 0x7F
-            or there.service == _UD
+            data[1] & 0xCF != MIGREQ or data[2] & data[3] != 0xFF or data[4] or data[8] & 0x7F
+            or there.service == UD
         ):  # fmt: skip
             self._check_fields(here, there, code, data)
         if here.unreliable is not None:
@@ -309,7 +303,7 @@ class WireOracle:
 
     def received(self, now: int, destination: int, data: bytes) -> None:
         """A packet that an adapter sent arrives as it was, or with another shape that passes for its own."""
-        if len(data) < _SHORTEST_BYTES:
+        if len(data) < SHORTEST_BYTES:
             return  # that it was sent so has been said
         if self._datagrams is not None and data[0] & 0xE0 == RD_SERVICE:
             self._datagrams.received(destination, data)
@@ -332,7 +326,7 @@ class WireOracle:
 
     def malformed(self, destination: int, data: bytes) -> None:
         """What arrives next has been given a shape that cannot be."""
-        end = self._end_of(destination, data) if len(data) >= _SHORTEST_BYTES else None
+        end = self._end_of(destination, data) if len(data) >= SHORTEST_BYTES else None
         if end is not None and end.responder is not None and data[0] & 0x1F not in ANSWERS:
             end.responder.malformed(data[0] & 0x1F, data)
 
@@ -340,7 +334,7 @@ class WireOracle:
         """A packet that nobody sent arrives.  Where only its PSN is wrong its receiver may miss what seems to
         be before it.
         """
-        end = self._end_of(destination, data) if len(data) >= _SHORTEST_BYTES else None
+        end = self._end_of(destination, data) if len(data) >= SHORTEST_BYTES else None
         if end is not None and end.responder is not None and data[0] & 0x1F not in ANSWERS:
             end.responder.forged(data)
 

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """What the wire's oracle reads in packets: fields, lengths, tables of the standard, the ICRC.
 
 Written from the standard alone, with slices of bytes: nothing here is shared with what makes the packets.
@@ -11,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import cython
 from isal import isal_zlib
 
 
@@ -75,15 +73,15 @@ RESIDUE = 0x2144DF1C
 TIMEOUT_UNIT_NS = 4_096
 RNR_RETRY_INFINITE = 7
 
-_EXTENSION_BYTES: bytes = cython.declare(bytes, bytes(EXTENSIONS.get(code, 0) for code in range(256)))
-_BEHIND_EXTENSION_BYTES: int = cython.declare(cython.int, BTH_BYTES + ICRC_BYTES)
-_FULL: int = cython.declare(cython.uint, mask_of(FIRSTS | MIDDLES))
-_LASTS: int = cython.declare(cython.uint, mask_of(LASTS))
-_INNER: int = cython.declare(cython.uint, mask_of(MIDDLES | LASTS))
-_OPEN_SENDS: int = cython.declare(cython.uint, mask_of({SEND_FIRST, SEND_MIDDLE}))
-_OPEN_WRITES: int = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_MIDDLE}))
-_SEND_PARTS: int = cython.declare(cython.uint, mask_of({0x01, 0x02, 0x03, 0x16}))
-_WRITE_PARTS: int = cython.declare(cython.uint, mask_of({0x07, 0x08, 0x09}))
+_EXTENSION_BYTES: bytes = bytes(EXTENSIONS.get(code, 0) for code in range(256))
+_BEHIND_EXTENSION_BYTES: int = BTH_BYTES + ICRC_BYTES
+_FULL: int = mask_of(FIRSTS | MIDDLES)
+_LASTS: int = mask_of(LASTS)
+_INNER: int = mask_of(MIDDLES | LASTS)
+_OPEN_SENDS: int = mask_of({SEND_FIRST, SEND_MIDDLE})
+_OPEN_WRITES: int = mask_of({WRITE_FIRST, WRITE_MIDDLE})
+_SEND_PARTS: int = mask_of({0x01, 0x02, 0x03, 0x16})
+_WRITE_PARTS: int = mask_of({0x07, 0x08, 0x09})
 
 
 @dataclass(frozen=True, slots=True)

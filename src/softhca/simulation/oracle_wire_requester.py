@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """What the requests of a reliable queue pair may look like on the wire (IBTA vol. 1, 9.7.2 to 9.7.7).
 
 A `Requester` sees what one queue pair sends as a requester and what of its peer's answers arrives; from
@@ -7,8 +6,6 @@ Positions are PSNs without their wrap.
 """
 
 from __future__ import annotations
-
-import cython
 
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire_packets import (
@@ -53,18 +50,13 @@ HELD_NS = 200_000
 """So long what could not be placed waits before it is asked for again."""
 RETRY_EXCEEDED, RNR_EXCEEDED = 12, 13
 """ibv_wc_status"""
-_ACK = cython.declare(cython.int, ACK)
-_ACKNOWLEDGE = cython.declare(cython.int, ACKNOWLEDGE)
-_ENDS = cython.declare(cython.uint, mask_of(ENDS))
-_MESSAGES = cython.declare(cython.uint, mask_of(MESSAGES))
-_NO_LIMIT = cython.declare(cython.int, NO_LIMIT)
-_READ_MIDDLE = cython.declare(cython.int, READ_MIDDLE)
-_READ_REQUEST = cython.declare(cython.int, READ_REQUEST)
-_SENDS = cython.declare(cython.uint, mask_of(SENDS))
-_TAKING = cython.declare(cython.uint, mask_of(SENDS | WITH_IMMEDIATE_WRITES))
-_ATOMICS = cython.declare(cython.uint, mask_of(ATOMICS))
-_WITH_RETH = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_ONLY, WRITE_ONLY + 1}))
-_OPEN_WRITES = cython.declare(cython.uint, mask_of({WRITE_FIRST, WRITE_MIDDLE}))
+_ENDS = mask_of(ENDS)
+_MESSAGES = mask_of(MESSAGES)
+_SENDS = mask_of(SENDS)
+_TAKING = mask_of(SENDS | WITH_IMMEDIATE_WRITES)
+_ATOMICS = mask_of(ATOMICS)
+_WITH_RETH = mask_of({WRITE_FIRST, WRITE_ONLY, WRITE_ONLY + 1})
+_OPEN_WRITES = mask_of({WRITE_FIRST, WRITE_MIDDLE})
 
 Range = tuple[int, int, int, int]
 """What an RDMA READ asks for: its end (position), address, key and bytes."""
@@ -147,15 +139,15 @@ class Requester:
             self.fail("what is asked for goes again", f"PSN {at & 0xFFFFFF} goes instead")
         self._owed = False
         end = at + 1
-        if code == _READ_REQUEST:
+        if code == READ_REQUEST:
             end = at + packets_of(be(data, 24, 28), self._mtu_bytes)
         if at == self.high:
             self._check_new(at, end, code, data)
-        elif code == _READ_REQUEST:
+        elif code == READ_REQUEST:
             self._check_part(at, end, data)
         else:
             self._check_copy(at, data)
-        if code == _READ_REQUEST or _ATOMICS >> code & 1:
+        if code == READ_REQUEST or _ATOMICS >> code & 1:
             self._open = [one for one in self._open if one[1] > self.una]
             self._open.append((at, end))
             if len(self._open) > self.terms.reads:
@@ -182,7 +174,7 @@ class Requester:
             self._check_credits(at, code)
         if _ENDS >> code & 1:
             self._messages += 1
-        if code == _READ_REQUEST:
+        if code == READ_REQUEST:
             self._reads[at] = (end, be(data, 12, 20), be(data, 20, 24), be(data, 24, 28))
             self._awaited.append((at, end))
         else:
@@ -341,15 +333,15 @@ class Requester:
         if self.over:
             return
         at = position_of(data, self.una)
-        kind = _ACK
-        if code != _READ_MIDDLE:
+        kind = ACK
+        if code != READ_MIDDLE:
             kind = data[12] >> 5 & 3
         if at < self.una or at >= self.high:
-            if at == self.una - 1 and code == _ACKNOWLEDGE and kind == _ACK:
+            if at == self.una - 1 and code == ACKNOWLEDGE and kind == ACK:
                 self._take_credits(data)
             return
-        if code == _ACKNOWLEDGE:
-            if kind == _ACK:
+        if code == ACKNOWLEDGE:
+            if kind == ACK:
                 self._take_credits(data)
                 self._advance(now, at + 1)
             elif kind == RNR_NAK:
@@ -372,7 +364,7 @@ class Requester:
         if not first <= at < last:
             self.over = True
             return
-        if code != _READ_MIDDLE:
+        if code != READ_MIDDLE:
             self._take_credits(data)
         if at + 1 == last:
             del self._awaited[0]
@@ -447,7 +439,7 @@ class Requester:
     def _take_credits(self, data: bytes) -> None:
         """So many messages may be sent (9.7.7.2.4)."""
         code = data[12] & 31
-        if code == _NO_LIMIT:
+        if code == NO_LIMIT:
             self._limit = -1
         else:
             known = self._limit if self._limit >= 0 else 0

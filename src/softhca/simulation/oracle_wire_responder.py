@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """What the answers of a reliable queue pair may look like on the wire (IBTA vol. 1, 9.7.4, 9.7.5).
 
 A `Responder` sees which requests reach one queue pair undamaged and what it answers.  It executes nothing:
@@ -9,8 +8,6 @@ Positions are PSNs without their wrap.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-
-import cython
 
 from softhca.simulation.oracle import Report
 from softhca.simulation.oracle_wire_packets import (
@@ -40,19 +37,13 @@ from softhca.simulation.oracle_wire_packets import (
     position_of,
 )
 
-_ACK = cython.declare(cython.int, ACK)
-_ACKNOWLEDGE = cython.declare(cython.int, ACKNOWLEDGE)
-_ATOMIC_ACKNOWLEDGE = cython.declare(cython.int, ATOMIC_ACKNOWLEDGE)
-_ATOMICS = cython.declare(cython.uint, mask_of(ATOMICS))
-_ENDS = cython.declare(cython.uint, mask_of(ENDS))
-_MESSAGES = cython.declare(cython.uint, mask_of(MESSAGES))
-_NO_LIMIT = cython.declare(cython.int, NO_LIMIT)
-_READ_BEGINS = cython.declare(cython.uint, mask_of({READ_FIRST, READ_ONLY}))
-_READ_ENDS = cython.declare(cython.uint, mask_of({READ_LAST, READ_ONLY}))
-_READ_MIDDLE = cython.declare(cython.int, READ_MIDDLE)
-_READ_REQUEST = cython.declare(cython.int, READ_REQUEST)
-_TAKES = cython.declare(cython.uint, mask_of(TAKES))
-_NOWHERE = cython.declare(cython.longlong, -1 << 48)
+_ATOMICS = mask_of(ATOMICS)
+_ENDS = mask_of(ENDS)
+_MESSAGES = mask_of(MESSAGES)
+_READ_BEGINS = mask_of({READ_FIRST, READ_ONLY})
+_READ_ENDS = mask_of({READ_LAST, READ_ONLY})
+_TAKES = mask_of(TAKES)
+_NOWHERE = -1 << 48
 
 HELD_NS = 300_000
 """So long after its memory came back a READ is answered at last."""
@@ -152,14 +143,14 @@ class Responder:
         if _MESSAGES >> code & 1:
             if data[8] & 0x80:
                 self._expect_answer(now, at)
-        elif code == _READ_REQUEST:
+        elif code == READ_REQUEST:
             length = be(data, 24, 28)
             self._reads[at] = (at + packets_of(length, self._mtu_bytes), length)
             self._forget_oldest()
 
     def _execute(self, now: int, at: int, code: int, data: bytes) -> None:
         end = at + 1
-        if code == _READ_REQUEST:
+        if code == READ_REQUEST:
             length = be(data, 24, 28)
             end = at + packets_of(length, self._mtu_bytes)
             self._reads[at] = (end, length)
@@ -233,21 +224,21 @@ class Responder:
         at = position_of(data, self.front)
         if at >= self._held:
             self._held, self._waits, self._patient_ns = _NOWHERE, False, -1
-        kind = data[12] >> 5 & 3 if code != _READ_MIDDLE else _ACK
-        if code != _ACKNOWLEDGE:
-            if code == _ATOMIC_ACKNOWLEDGE:
+        kind = data[12] >> 5 & 3 if code != READ_MIDDLE else ACK
+        if code != ACKNOWLEDGE:
+            if code == ATOMIC_ACKNOWLEDGE:
                 self._check_atomic(at, data)
             else:
                 self._check_read(at, code, data)
-            if kind != _ACK:
+            if kind != ACK:
                 self.fail("answers only to what came", f"a NAK in {code:#04x}")
         elif len(data) != LENGTHS[ACKNOWLEDGE]:
             self.fail("packets as long as they should be", f"an ACK of {len(data)} bytes")
-        elif kind == _ACK:
+        elif kind == ACK:
             self._check_acknowledgement(at, data)
         else:
             self._check_refusal(at, kind, data)
-        if kind == _ACK and code != _READ_MIDDLE:
+        if kind == ACK and code != READ_MIDDLE:
             self._check_credits(data)
             if self._malformed >= 0 and self._malformed <= at:
                 self.fail("what cannot be is refused", f"PSN {self._malformed & 0xFFFFFF} was acknowledged")
@@ -313,7 +304,7 @@ class Responder:
     def _check_credits(self, data: bytes) -> None:
         """An AETH gives no more credits than there are receives (9.7.7.2)."""
         code = data[12] & 31
-        if code == _NO_LIMIT or self.posted < 0:
+        if code == NO_LIMIT or self.posted < 0:
             return
         # what is refused takes no receive, nor does what follows it
         taken = bisect_left(self._taken, self._refusal) if self._refusal >= 0 else len(self._taken)
@@ -349,7 +340,7 @@ class Responder:
             text = f"PSN {at & 0xFFFFFF}: {code:#04x} of {count} bytes, {left} are left"
             self.fail("READ responses in order", text)
         self._next, self._next_end, self._left_bytes = _NOWHERE if last else at + 1, end, left - count
-        if code != _READ_MIDDLE:
+        if code != READ_MIDDLE:
             self._check_count(data, bisect_right(self._ends, at), len(self._ends))
 
     def _check_atomic(self, at: int, data: bytes) -> None:
