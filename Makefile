@@ -28,18 +28,18 @@ PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 
 
 # Compiled modules in $(VENV).  What builds them is there too, and no environment of pip's own, so that the build
 # can be watched; it makes the wheel that pip unpacks.  What is made already below build/ is found again, here and
-# when pip is called by hand.  What the extras EXTRAS need is brought meanwhile.
+# when pip is called by hand.  What the package and its extras EXTRAS need is brought meanwhile.
 $(VENV)/.built: $(SOURCES)
-	@echo "softhca: an environment in $(VENV), and modules that are compiled once (a minute or two on two processors)"
+	@echo "softhca: an environment in $(VENV), and modules that are compiled once (a minute or more on two processors)"
 	test -x $(VENV)/bin/python || $(PYTHON) release/environment.py $(VENV)
 	@mkdir -p build
-	$(VENV)/bin/python -c 'import tomllib; said = tomllib.load(open("pyproject.toml", "rb")); print(*said["build-system"]["requires"], *said["project"]["dependencies"], sep="\n")' >build/requires.txt
+	$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >build/requires.txt
 	$(VENV)/bin/python $(PIP) -r build/requires.txt
-	$(VENV)/bin/python -c 'import sys, tomllib; said = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(one for name in sys.argv[1:] for one in said[name]), sep="\n", end="")' $(EXTRAS) >build/extras.txt
+	$(VENV)/bin/python -c 'import sys, tomllib; said = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*said["dependencies"], *(one for name in sys.argv[1:] for one in said["optional-dependencies"][name]), sep="\n")' $(EXTRAS) >build/needed.txt
 	rm -rf build/wheel
-	{ [ ! -s build/extras.txt ] || $(VENV)/bin/python $(PIP) -r build/extras.txt; } & extras=$$!; \
+	$(VENV)/bin/python $(PIP) -r build/needed.txt & needed=$$!; \
 	SOFTHCA_EXT=require $(VENV)/bin/python -W 'ignore:setup.py install is deprecated' setup.py -q bdist_wheel --compression stored --dist-dir build/wheel; \
-	  built=$$?; wait $$extras && exit $$built
+	  built=$$?; wait $$needed && exit $$built
 	$(VENV)/bin/python $(PIP) --no-deps --no-index --force-reinstall build/wheel/softhca-*.whl
 	touch $@
 
