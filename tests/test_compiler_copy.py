@@ -165,15 +165,11 @@ def named_in_setup(table):
     return [f"{folder}/{module}" for folder, modules in folders.items() for module in modules]
 
 
-@pytest.mark.parametrize("table", ["HOT", "WARM"])
-def test_what_is_compiled_with_optimisation_is_compiled(table):
+def test_what_is_compiled_with_optimisation_is_compiled():
     package = ROOT / "src" / "softhca"
     compiled = {path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.pxd")}
-    assert set(named_in_setup(table)) <= compiled
-
-
-def test_each_module_is_optimised_in_one_way():
-    named = [*named_in_setup("HOT"), *named_in_setup("WARM")]
+    named = named_in_setup("HOT")
+    assert set(named) <= compiled
     assert len(set(named)) == len(named)
 
 
