@@ -87,6 +87,9 @@ static void pooled(void)
     mr = ibv_reg_mr(&pd.pd, pages(2), PAGE, 0); /* it is not tried again */
     CHECK(mr && releases == 2 && told.attach_arena.memory == SOFTHCA_MEMORY_FOREIGN);
     CHECK(!ibv_dereg_mr(mr) && releases == 2);
+    host.foreign = EPERM; /* nothing was attached, so nothing is detached */
+    CHECK(!ibv_reg_mr(&pd.pd, pages(1), PAGE, 0) && errno == EPERM && releases == 3 && calls.detach_arena == 1);
+    host.foreign = 0, releases = 2;
     host.pool_tried = 0;
     mr = ibv_reg_mr(&pd.pd, pages(1) + 100, 2 * PAGE, 0);
     CHECK(mr && told.attach_arena.memory == SOFTHCA_MEMORY_PASSED && told.attach_arena.address == 77);

@@ -457,6 +457,7 @@ static void churning(void)
 {
     struct ibv_cq *cq = new_cq(4);
     struct ibv_qp *stays = new_qp(2, cq, cq);
+    struct ibv_poll_cq_attr parts = {0};
     struct ibv_wc wc;
     for (int round = 0; round < 9; round++) {
         struct ibv_qp *qp = new_qp(2, cq, cq);
@@ -473,6 +474,13 @@ static void churning(void)
     CHECK(!ibv_destroy_qp(last) && CQ(cq)->ring.control->head == head && CQ(cq)->drop_count == 1);
     CHECK(!ibv_destroy_qp(first) && CQ(cq)->ring.control->head == head + 1 && CQ(cq)->drop_count == 2);
     CHECK(poll_cq(cq, 4, &wc) == 1 && wc.wr_id == 3);
+    last = new_qp(2, cq, cq);
+    completes(cq, ((struct softhca_cqe){.wr_id = 5, .qp_num = stays->qp_num}));
+    completes(cq, ((struct softhca_cqe){.wr_id = 6, .qp_num = last->qp_num}));
+    CHECK(!ibv_destroy_qp(last) && CQ(cq)->drop_count == 1);
+    CHECK(!start_poll(&CQ(cq)->ex, &parts) && CQ(cq)->ex.wr_id == 5);
+    end_poll(&CQ(cq)->ex);
+    CHECK(start_poll(&CQ(cq)->ex, &parts) == ENOENT && CQ(cq)->ring.control->head == CQ(cq)->ring.control->tail);
     put(&CQ(cq)->ring, &(struct softhca_cqe){.qp_num = stays->qp_num}, 40); /* the next poll says so */
     CHECK(!ibv_destroy_qp(stays) && !CQ(cq)->ring.broken && poll_cq(cq, 1, &wc) == -1);
     CHECK(!ibv_destroy_cq(cq));

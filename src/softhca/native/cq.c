@@ -373,6 +373,7 @@ static int start_poll(struct ibv_cq_ex *base, struct ibv_poll_cq_attr *attr)
     lock_spin(&cq->lock);
     error = next_entry(cq);
     if (error) {
+        ring_release(&cq->ring); /* nobody ends this poll, which may have gone by entries that are dropped */
         unlock_spin(&cq->lock);
         if (error == ENOENT && missed(cq))
             error = EIO;

@@ -127,9 +127,11 @@ static int in_pool(struct host *host, uint64_t address, size_t length, struct so
     uint32_t pool = descriptor < 0 ? 0 : attach_pool(host, descriptor);
     if (descriptor >= 0 && !pool)
         softhca_buffers_release(offset, length);
+    if (!pool)
+        return 0; /* `run` is nothing that anybody would give back */
     run->first = pool + (uint32_t)(offset / PAGE);
     run->count = (uint32_t)((offset % PAGE + length + PAGE - 1) / PAGE);
-    return pool != 0;
+    return 1;
 }
 
 /* Frames for a range of the program's memory; errno. */
