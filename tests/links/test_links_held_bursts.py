@@ -135,6 +135,17 @@ def test_few_sockets_hold_until_all_is_idle(ends: tuple[ScriptedLink, RoceUdpLin
     assert [send(HOLDERS), send(HOLDERS)] == [1, 2]
 
 
+def test_a_route_that_goes_on_after_an_idle_time_holds_anew(ends: tuple[ScriptedLink, RoceUdpLink]) -> None:
+    left, right = ends
+    burst = burst_to(left, right)
+    assert left.send(burst) == SENT
+    left.expire(0)
+    left.expire(IDLE_NS)
+    assert left.held_bursts() == 0
+    assert left.send(burst) == SENT
+    assert left.held_bursts() == 1
+
+
 def test_a_socket_that_is_full_holds_nothing_while_room_is_waited_for(
     ends: tuple[ScriptedLink, RoceUdpLink]
 ) -> None:
@@ -185,6 +196,14 @@ def test_the_oldest_are_dropped_and_then_all() -> None:
         assert (held.most, held.count) == (MOST_HELD, MOST_HELD)
         held.clear()
         assert (held.count, drop_held(fd, 1)) == (0, -errno.EAGAIN)
+
+
+def test_one_processor_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    with sender() as endpoint:
+        before = sockets.receive_buffer_bytes(endpoint)
+        assert sockets.hold_bursts(endpoint.fileno()) == 0
+        assert sockets.receive_buffer_bytes(endpoint) == before
 
 
 def test_a_socket_with_room_for_held_bursts_still_receives_nothing() -> None:

@@ -94,11 +94,11 @@ def test_a_resolution_that_was_answered_waits_no_more(network):
 
 
 def test_retries_begin_anew_in_each_state():
-    connection = e.Connection(1, None, Address(qpn=1), s.REQ_SENT, retries=5)
+    connection = e.Connection(1, None, Address(qpn=1), s.REQ_SENT, retries=5, put_off=True)
     connection.began(s.REQ_SENT)
-    assert connection.retries == 5
+    assert (connection.retries, connection.put_off) == (5, True)
     connection.began(s.ESTABLISHED)
-    assert (connection.state, connection.retries) == (s.ESTABLISHED, 0)
+    assert (connection.state, connection.retries, connection.put_off) == (s.ESTABLISHED, 0, False)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,28 @@ def test_who_goes_on_waits_among_them_no_more(network):
     assert (len(manager._replied), len(manager._abandoned)) == (1, 1)
 
 
+def test_who_is_told_again_waits_among_them_still(network):
+    manager = crowds(network, 10, 1)
+    number = asked_by(network, 1, 1)
+    network.pass_time(manager._tables.find(number).deadline_ns - network.now)
+    assert (manager.counters["resent"], network.state(1, number)) == (1, s.REP_SENT)
+    asked_by(network, 1, 2)
+    assert (network.state(1, number), len(manager._replied)) == (s.CLOSED, 1)
+
+
+def test_a_place_of_which_nobody_waits_any_more_is_forgotten():
+    crowd, waiting = Crowd(9, 9), e.Waiting()
+    one, like = (e.Connection(5, None, Address(qpn=1, lid=3), s.REP_SENT) for _ in range(2))
+    assert crowd.add(one) is None
+    crowd.remove(like)  # another one of that number
+    assert len(crowd) == 1
+    crowd.remove(one)
+    waiting.add(5, 3)
+    waiting.remove(5)
+    waiting.remove(5)
+    assert (len(crowd), crowd._places, len(waiting), waiting._places) == (0, {}, 0, {})
+
+
 def abandoned(network, of, number):
     """A connection of a stranger that the program has let go of; its number."""
     made = asked_by(network, of, number)
@@ -274,6 +296,7 @@ def test_who_does_not_answer_a_disconnect_keeps_few_places(network):
     numbers += [abandoned(network, of, 9) for of in (2, 3)]
     assert [manager.has(each) for each in numbers] == [False, False, True, True, True]
     assert manager._tables.connections == len(manager._by_remote) == len(manager._by_end) == 3
+    assert manager.counters["drops_full"] == 2
     again = abandoned(network, 1, 1)  # who was forgotten may begin anew
     assert manager.has(again)
     manager.receive(m.encode(m.Drep(9, numbers[3]), 1), stranger(2), network.now)
@@ -293,6 +316,36 @@ def test_what_waits_no_more_does_not_fill_the_heap():
     assert len(timers) < 2000
     timers.set(connection, 60)
     assert list(timers.due(70)) == [kept, connection]
+
+
+def test_what_was_thrown_out_of_the_heap_may_wait_again():
+    timers = Timers()
+    many = [e.Connection(number, None, Address(qpn=1), s.REQ_SENT) for number in range(1500)]
+    for each in many:
+        timers.set(each, 100)
+        timers.stop(each)
+    assert len(timers) < len(many)
+    for each in many:
+        timers.set(each, 200)
+    assert list(timers.due(200)) == many
+
+
+def test_of_what_was_brought_forward_the_heap_keeps_one_entry():
+    timers = Timers()
+    for number in range(600):
+        each = e.Connection(number, None, Address(qpn=1), s.REQ_SENT)
+        timers.set(each, 200)
+        timers.set(each, 100)
+    assert len(timers) < 900
+
+
+def test_a_heap_of_what_waits_is_seldom_looked_through(monkeypatch):
+    timers, looks = Timers(), []
+    tidy = Timers._tidy
+    monkeypatch.setattr(Timers, "_tidy", lambda self: (looks.append(len(self)), tidy(self)))
+    for number in range(5000):
+        timers.set(e.Connection(number, None, Address(qpn=1), s.REQ_SENT), 100 + number)
+    assert len(looks) == 2
 
 
 def test_a_flood_of_requests_from_one_place_displaces_its_own(network):
@@ -347,3 +400,46 @@ def test_one_mra_puts_the_answer_to_a_path_off(network):
     until = connection.deadline_ns
     network.managers[0].receive(mra, network.address(1), network.now + SECOND_NS)
     assert connection.deadline_ns == until
+
+
+def test_another_try_and_another_path_may_be_put_off_again(network):
+    network.listen()
+    active, passive = network.establish()
+    network.cut = {1}
+    connection = network.managers[0]._tables.find(active)
+
+    def put_off():
+        mra = m.Mra(passive, active, m.OF_LAP, service_timeout=20)
+        network.managers[0].receive(
+            m.encode(mra, connection.path_transaction_id), network.address(1), network.now
+        )
+        return connection.deadline_ns == network.now + e.response_ns(20)
+
+    lap = m.Lap(
+        remote_qpn_eecn=REQUEST.local_qpn, alternate_local_gid=bytes(15) + b"\1",
+        alternate_remote_gid=bytes(15) + b"\2",
+    )  # fmt: skip
+    network.managers[0].load_path(network.programs[0], active, lap, network.now)
+    assert put_off()
+    network.pass_time(e.response_ns(20))
+    assert connection.retries == 1
+    assert put_off()
+    refused = m.Apr(passive, active, ap_status=m.APR_REJECTED)
+    network.managers[0].receive(
+        m.encode(refused, connection.path_transaction_id), network.address(1), network.now
+    )
+    network.managers[0].load_path(network.programs[0], active, lap, network.now)
+    assert put_off()
+
+
+def test_who_resolves_services_has_places_of_his_own(network):
+    manager = network.managers[1]
+    network.listen(backlog=3)
+    for of in (2, 3):
+        sidr = m.SidrReq(request_id=of, service_id=SERVICE)
+        manager.receive(m.encode(sidr, of), stranger(of), network.now)
+    for number in (1, 2):
+        request = replace(REQUEST, local_comm_id=number, local_qpn=number, local_ca_guid=1)
+        manager.receive(m.encode(request, number), stranger(1), network.now)
+    asked = [each.number for each in network.programs[1].events[:4]]
+    assert [manager.has(each) for each in asked] == [True, True, False, True]

@@ -318,6 +318,18 @@ def test_requests_under_way_are_bounded_and_the_oldest_gives_way(monkeypatch: py
     assert [mad.header.transaction_id for mad in got] == [2, 3, 4]
 
 
+def test_a_request_that_is_asked_again_is_the_youngest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(d, "MAX_OUTSTANDING", 3)
+    wire = Wire()
+    client, got = wire.client()
+    for number, peer in ((0, PEER), (1, PEER), (0, OTHER), (2, PEER)):
+        asked = request(CPI, management_class=PERF, transaction_id=number)
+        wire.dispatcher.send(client, asked.encode(), peer)
+    for mad, to in list(wire.sent):
+        wire.receive(mad.response(), to)
+    assert [mad.header.transaction_id for mad in got] == [0, 0, 2]
+
+
 def test_the_same_transaction_is_asked_of_two_ports_at_once() -> None:
     wire = Wire()
     client, got = wire.client()

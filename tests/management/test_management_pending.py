@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from softhca.management.dispatcher import Client
 from softhca.management.mad import Address, MadHeader
+from softhca.management.outstanding import comes_from
 from softhca.management.pending import NEVER_NS, Pending, PendingRequests, is_request, request_key
 from suite_plan import random_inputs
 
@@ -57,6 +59,22 @@ def test_a_request_that_was_answered_and_asked_again_has_the_new_deadline() -> N
     waiting.add(pending(0, 1, 50))
     assert waiting.due(49) == []
     assert len(waiting.due(50)) == 1
+
+
+def test_a_response_of_another_port_answers_nothing() -> None:
+    waiting, request = PendingRequests(), pending(1, 7, 10)
+    waiting.add(request)
+    there = request.destination
+    waiting.answered(request.client, request.key, replace(there, lid=there.lid + 1))
+    assert waiting.has(request.client, request.key)
+    waiting.answered(request.client, request.key, there)
+    assert not waiting.has(request.client, request.key)
+
+
+def test_a_directed_route_says_itself_whence_its_response_comes() -> None:
+    asked = Address(qpn=0, lid=0xFFFF)
+    assert comes_from(Address(qpn=0, lid=5), asked)
+    assert not comes_from(Address(qpn=0, lid=5), replace(asked, lid=0xFFFE))
 
 
 def test_a_client_that_goes_is_forgotten() -> None:
