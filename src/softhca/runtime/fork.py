@@ -14,6 +14,7 @@ import threading
 import weakref
 from typing import Protocol
 
+from softhca.driver import forks
 from softhca.machine import deferred_signals
 
 
@@ -97,6 +98,7 @@ def _in_child() -> None:
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+os.register_at_fork(before=forks.prepare)  # what uses an adapter, before its lock is taken
 # Python drops what comes out of these functions: a signal handler that raised in the middle would leave the
 # child with adapters that nobody has told.  What is registered last is called first before, and last after.
 os.register_at_fork(

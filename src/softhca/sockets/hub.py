@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from softhca.driver import forks
 from softhca.driver.errors import DriverError
 from softhca.machine.signals import suppressed
 from softhca.machine.weak_members import WeakMembers
@@ -290,5 +291,6 @@ def _before() -> None:
         each()
 
 
-os.register_at_fork(before=_before, after_in_child=HUB.after_fork)
+forks.before_forks(_before)
+os.register_at_fork(after_in_child=HUB.after_fork)
 os.register_at_fork(after_in_child=CONNECTING.after_fork)
