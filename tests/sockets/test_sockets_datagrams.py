@@ -825,3 +825,24 @@ def test_many_threads_send_and_receive(bound: Bound) -> None:
     for each in threads:
         each.join()
     assert sorted(found, key=len) == [pattern(3000 + number) for number in range(20)]
+
+
+def test_a_datagram_to_be_sent_when_the_adapter_goes_is_lost_at_the_worst(
+    bound: Bound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = bound(), bound()
+    with one, other:
+        one.sendto(b"first", other.getsockname())
+        assert other.recv(10) == b"first"
+        assert one.datagrams is not None
+        assert one.datagrams.reaches(other.getsockname())
+        session = one.datagrams.ports[0].driver.session
+        monkeypatch.setattr(session, "dead", "the adapter is gone")
+        assert one.sendto(b"lost", other.getsockname()) == 4
+        assert one.datagrams.ports[0].failed
+        assert one.sendto(b"third", other.getsockname()) == 5
+        arrived = other.recv(10)
+        if arrived == b"lost":  # another thread had found the adapter gone already
+            arrived = other.recv(10)
+        assert arrived == b"third"
+        monkeypatch.undo()

@@ -267,7 +267,10 @@ class DatagramPath(Waiting):
                 return 0
             if messages and not credit.may_send(messages, monotonic_ns()):
                 return _NO_CREDIT
-            number = port.send(way, view, blocking)
+            try:
+                number = port.send(way, view, blocking)
+            except FAILED:  # the adapter has gone just now
+                return 0
             self._changed()
         finally:
             self.leave_lock()
