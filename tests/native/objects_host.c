@@ -20,6 +20,8 @@ static void runs(void)
     mark(&map, 60, 4, 0), mark(&map, 128, 10, 0); /* a word between them is full */
     map.hint = 1;
     CHECK(take_run(&map, 1, 10) == 128 && take_run(&map, 1, 4) == 60);
+    mark(&map, 128, 10, 0); /* behind a word that is passed by whole */
+    CHECK((map.hint = 64, take_run(&map, 1, 10)) == 128);
     place = host_make_pages(&host, &run, 3 * PAGE - 1);
     CHECK(place && run.count == 3 && run.first);
     memset(place, 5, 3 * PAGE);

@@ -569,6 +569,8 @@ static void front(void)
     attr.comp_mask = 3, attr.oflags = O_CREAT | O_EXCL;
     xrcd = open_xrcd(&context.context, &attr);
     CHECK(xrcd && told.open_xrcd.flags == (SOFTHCA_XRCD_CREATE | SOFTHCA_XRCD_EXCLUSIVE));
+    attr.oflags = O_CREAT;
+    CHECK(open_xrcd(&context.context, &attr) && told.open_xrcd.flags == SOFTHCA_XRCD_CREATE);
     attr.fd = open("/proc/self/exe", O_RDONLY), attr.oflags = 0;
     CHECK(open_xrcd(&context.context, &attr) && told.open_xrcd.flags == SOFTHCA_XRCD_FILE);
     CHECK(told.open_xrcd.device && told.open_xrcd.inode);

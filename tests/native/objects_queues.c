@@ -481,6 +481,11 @@ static void churning(void)
     CHECK(!start_poll(&CQ(cq)->ex, &parts) && CQ(cq)->ex.wr_id == 5);
     end_poll(&CQ(cq)->ex);
     CHECK(start_poll(&CQ(cq)->ex, &parts) == ENOENT && CQ(cq)->ring.control->head == CQ(cq)->ring.control->tail);
+    last = new_qp(2, cq, cq);
+    completes(cq, ((struct softhca_cqe){.wr_id = 5, .qp_num = stays->qp_num}));
+    completes(cq, ((struct softhca_cqe){.wr_id = 6, .qp_num = last->qp_num}));
+    CHECK(!ibv_destroy_qp(last) && poll_cq(cq, 1, &wc) == 1 && poll_cq(cq, 1, &wc) == 0);
+    CHECK(CQ(cq)->ring.control->head == CQ(cq)->ring.control->tail);
     put(&CQ(cq)->ring, &(struct softhca_cqe){.qp_num = stays->qp_num}, 40); /* the next poll says so */
     CHECK(!ibv_destroy_qp(stays) && !CQ(cq)->ring.broken && poll_cq(cq, 1, &wc) == -1);
     CHECK(!ibv_destroy_cq(cq));
@@ -557,11 +562,13 @@ static void modifying(void)
     CHECK(!post_send(qp, &wr, &bad) && QP(qp)->retired == 4);
     qp_retire(QP(qp), &(struct softhca_cqe){.wr_id = 77});
     CHECK(QP(qp)->retired == 5);
-    asked_of_qp = (struct softhca_query_qp_reply){.qp_state = SOFTHCA_STATE_SQD, .sq_draining = 1};
+    asked_of_qp = (struct softhca_query_qp_reply){.qp_state = SOFTHCA_STATE_SQD, .sq_draining = 1, .ah_hop_limit = 8,
+                                                   .alt_ah_hop_limit = 9};
     QP(qp)->sq_sig_all = 1;
     {
         struct ibv_qp_init_attr made;
         CHECK(!ibv_query_qp(qp, &attr, 1 << 7, &made) && attr.sq_draining && made.sq_sig_all && made.send_cq == cq);
+        CHECK(attr.ah_attr.grh.hop_limit == 8 && attr.alt_ah_attr.grh.hop_limit == 9);
         CHECK(qp->state == SOFTHCA_STATE_RTS && !ibv_query_qp(qp, &attr, 1, NULL) && qp->state == SOFTHCA_STATE_SQD);
     }
 }
@@ -690,6 +697,42 @@ static void going_on(void)
     }
 }
 
+/* What it then holds of errors that are polled yet is its own sends', and is taken anew when it goes on again. */
+static void going_on_again(void)
+{
+    struct ibv_cq *cq = new_cq(32);
+    struct ibv_qp *qp = new_qp(2, cq, cq), *other = new_qp(2, cq, cq);
+    struct ibv_qp_attr go = {.qp_state = SOFTHCA_STATE_RTS}, reset = {.qp_state = SOFTHCA_STATE_RESET};
+    struct ibv_send_wr wr = {.opcode = SOFTHCA_SEND, .send_flags = SEND_SIGNALED}, *bad;
+    struct softhca_cqe failed = {.qp_num = qp->qp_num, .status = 5}, came = failed;
+    struct ibv_wc wc;
+    uint64_t *head = &QP(qp)->send.control->head;
+    came.opcode = SOFTHCA_WC_RECV;
+    completes(cq, (struct softhca_cqe){.qp_num = other->qp_num, .opcode = SOFTHCA_WC_RECV});
+    CHECK(!post_send(qp, &wr, &bad));
+    completes(cq, failed); /* is dropped, and stands behind another one */
+    CHECK(!ibv_modify_qp(qp, &reset, 1) && CQ(cq)->drop_count == 1);
+    qp->state = SOFTHCA_STATE_RTS;
+    CHECK(!post_send(qp, &wr, &bad));
+    *head = 2, completes(cq, failed), completes(cq, came);
+    CHECK(!ibv_modify_qp(qp, &go, 1) && QP(qp)->errors_left == 1 && QP(qp)->errors_end == 2);
+    CHECK(!post_send(qp, &wr, &bad));
+    *head = 3;
+    CHECK(!ibv_modify_qp(qp, &go, 1) && QP(qp)->errors_end == 2); /* the one before is not polled yet */
+    CHECK(poll_cq(cq, 3, &(struct ibv_wc[3]){{0}}[0]) == 3 && QP(qp)->retired == 2);
+    completes(cq, failed);
+    CHECK(poll_cq(cq, 1, &wc) == 1 && !ibv_modify_qp(qp, &go, 1) && QP(qp)->retired == 3 && !QP(qp)->failed);
+    CHECK(!post_send(qp, &wr, &bad));
+    *head = 4;
+    CHECK(!ibv_modify_qp(qp, &go, 1) && QP(qp)->retired == 3); /* nothing has failed since */
+    QP(qp)->failed = 1, *head = 3 + (uint64_t)QP(qp)->send.entries + 1;
+    CHECK(!ibv_modify_qp(qp, &go, 1) && QP(qp)->retired == 3); /* no adapter takes more than there is room for */
+    *head = 3 + (uint64_t)QP(qp)->send.entries;
+    CHECK(!ibv_modify_qp(qp, &go, 1) && QP(qp)->retired == *head);
+    QP(qp)->failed = 1, QP(qp)->errors_left = 1;
+    CHECK(!ibv_modify_qp(qp, &reset, 1) && !QP(qp)->failed && !QP(qp)->errors_left);
+}
+
 static void receiving(void)
 {
     struct ibv_cq *cq = new_cq(4);
@@ -764,6 +807,8 @@ static void batches(void)
     CHECK(!QP(qp)->send.tail);
     ex->start(ex), ex->wr_id = 1, ex->wr_flags = 16, ex->send(ex);
     CHECK(ex->complete(ex) == EINVAL && !QP(qp)->send.tail);
+    ex->start(ex), ex->wr_flags = 32, ex->send(ex);
+    CHECK(ex->complete(ex) == EINVAL && !QP(qp)->send.tail);
     ex->wr_flags = 0;
     ex->start(ex), ex->send(ex), ex->set_sge_list(ex, 3, list), ex->send_tso(ex, NULL, 0, 0);
     CHECK(ex->complete(ex) == EINVAL && !QP(qp)->send.tail); /* the first of two reasons */
@@ -815,7 +860,7 @@ int main(int argc, char **argv)
         {"parts", parts}, {"arming", arming}, {"dropping", dropping}, {"churning", churning},
         {"channels", channels},
         {"making", making}, {"modifying", modifying}, {"sending", sending}, {"retiring", retiring},
-        {"going-on", going_on},
+        {"going-on", going_on}, {"going-on-again", going_on_again},
         {"receiving", receiving}, {"shared", shared}, {"batches", batches},
     };
     host.flag = &asleep, host.doorbells = (struct softhca_doorbells *)doorbells;

@@ -184,6 +184,17 @@ def test_the_front_follows_what_may_be_changed_at_any_time() -> None:
     assert buffer[8:12].hex() == "6a5fedcb"
 
 
+@pytest.mark.parametrize("kind", ["native", "native_grh"])
+@pytest.mark.parametrize("length", [4112, 0x7FF * 4 - 48])
+def test_the_longest_packets_have_their_length(kind: str, length: int) -> None:
+    route = sample_route(kind)
+    buffer = bytearray(48)
+    route.put_front(address_of(buffer), length)
+    headers = route.headers(length, route.vl)
+    assert bytes(buffer[: len(headers)]) == headers
+    assert route.seed(length) == zlib.crc32(masked(NATIVE, headers))
+
+
 def test_a_peer_is_known_by_its_gid_or_its_lid() -> None:
     assert sample_route("native").peer == b"\x37\x5c"
     for kind in ("native_grh", "ipv6", "ipv4"):
