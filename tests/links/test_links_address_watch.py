@@ -135,6 +135,8 @@ def test_a_flood_is_taken_in_pieces(kernel: Kernel, watch: AddressWatch) -> None
     kernel.told = [(message(NEW_ADDRESS, OTHER), 0)] * MESSAGES_A_LOOK + [(message(NEW_ADDRESS), 0)]
     assert not watch.changed()
     assert watch.changed()
+    kernel.told = [(message(NEW_ADDRESS, OTHER), 0)] * (MESSAGES_A_LOOK - 1) + [(message(NEW_ADDRESS), 0)]
+    assert watch.changed()
 
 
 def entry(text: str, index: int = INDEX, usable: bool = True) -> InterfaceAddress:

@@ -110,6 +110,24 @@ def test_what_is_no_group_of_the_links_ip_version_is_refused(links: list[RoceUdp
     assert refused.value.errno == errno.EINVAL
 
 
+def test_a_link_of_ipv6_joins_no_group_of_ipv4() -> None:
+    members = groups.GroupSockets(bytes(15) + b"\1", 1, 0, 1 << 16, False)
+    with pytest.raises(OSError, match="no multicast group") as refused:
+        members.join(GROUP)
+    assert refused.value.errno == errno.EINVAL
+    members.close()
+
+
+def test_frames_are_waited_for_beside_groups() -> None:
+    members = groups.GroupSockets(bytes((127, 0, 0, 1)), 1, 0, 1 << 16, False)
+    endpoint = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    assert len(members) == 0
+    members.add_frames(endpoint, OTHER)
+    assert (len(members), members.ready()) == (1, [])
+    members.close()
+    assert (len(members), endpoint.fileno()) == (0, -1)
+
+
 def test_groups_are_bounded(links: list[RoceUdpLink], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MOST_GROUPS", 1)
     links[0].join(GROUP)

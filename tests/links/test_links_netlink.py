@@ -86,6 +86,12 @@ def test_a_link_local_destination_is_asked_for_on_its_interface(
     assert found.get(INTERFACE) == (struct.pack("=I", scope) if scope else None)
 
 
+def test_the_last_attribute_may_be_empty() -> None:
+    assert netlink._attributes(struct.pack("=HHI", 8, 3, 5) + struct.pack("=HH", 4, 7)) == {
+        3: struct.pack("=I", 5), 7: b"",
+    }  # fmt: skip
+
+
 def test_the_errno_of_the_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, message(2, struct.pack("=i", -errno.ENETUNREACH)))
     with pytest.raises(OSError, match="route look-up") as refused:

@@ -50,7 +50,7 @@ class Ring:
         self.burst.buffer[: len(data)] = data
         self.burst.length, self.burst.stride = len(data), stride or len(data)
         self.burst.has_icrc = has_icrc
-        self.burst.route = route or Route(ROCE_V4, HERE, THERE, 0xC123, traffic_class=0x68)
+        self.burst.route = route or Route(ROCE_V4, HERE, THERE, 0xC123, traffic_class=0xE8)
         return self.sender.send(self.burst) == SENT
 
     def receive(self):
@@ -79,7 +79,7 @@ def test_a_burst_comes_out_as_it_went_in(ring):
     assert ring.receive() == data
     arrival = ring.arrival
     assert (arrival.stride, arrival.framing, arrival.source_port) == (4116, ROCE_V4, 0xC123)
-    assert (arrival.source, arrival.destination, arrival.traffic_class) == (HERE, THERE, 0x68)
+    assert (arrival.source, arrival.destination, arrival.traffic_class) == (HERE, THERE, 0xE8)
     assert ring.receive() is None
 
 
@@ -111,6 +111,12 @@ def test_of_long_segments_the_heads_alone_are_taken_out_of_the_ring(ring):
     assert bytes(ring.arrival.buffer[:16_000]) == heads[:16_000]
     assert ring.arrival.payload_address != ring.arrival.address
     assert bytes_at(ring.arrival.payload_address, len(data)) == data
+
+
+def test_segments_of_two_heads_are_long(ring):
+    assert ring.send(bytes(4 * HEAD_BYTES), 2 * HEAD_BYTES, has_icrc=False)
+    assert ring.receiver.receive(ring.arrival)
+    assert ring.arrival.payload_address != ring.arrival.address
 
 
 def test_what_the_sender_changes_afterwards_changes_no_head(ring):
@@ -165,6 +171,16 @@ def test_a_full_ring_takes_nothing_and_loses_nothing(ring):
     assert ring.receive() is None
     assert ring.send(b"again")
     assert ring.receive() == b"again"
+
+
+def test_what_says_what_a_burst_is_needs_its_bytes_too(ring):
+    sent, left = divmod(RING_STORE_BYTES, 60_016)
+    for _ in range(sent):
+        assert ring.send(bytes(60_000))
+    assert not ring.send(bytes(left))
+    assert not ring.send(bytes(left - 15))
+    assert ring.send(bytes(left - 16))
+    assert [len(ring.receive()) for _ in range(sent + 1)] == [*sent * [60_000], left - 16]
 
 
 def test_a_full_ring_of_which_a_burst_was_given_up_keeps_nobody_waiting_until_there_is_room(ring):

@@ -41,6 +41,12 @@ def test_the_fields_of_tcp_over_ipv6_behind_a_vlan_tag():
     assert got[key.SRC_PORT : key.L4 + 1] == PORTS + b"\x06"
 
 
+def test_a_vlan_tag_may_be_all_that_follows_and_a_flow_label_has_twenty_bits():
+    assert of(MACS + b"\x81\x00\x60\x07\x88\xb5")[12:16] == b"\x88\xb5\x60\x07"
+    got = of(MACS + b"\x86\xdd" + b"\x6a\xbf" + IPV6[2:] + PORTS)
+    assert got[key.FLOW_LABEL : key.FLOW_LABEL + 3] == b"\x0f\x23\x45"
+
+
 @pytest.mark.parametrize("offset_bytes", [b"\x20\x01", b"\x00\x10"])
 def test_a_later_fragment_has_no_ports(offset_bytes):
     got = of(MACS + b"\x08\x00" + IPV4[:6] + offset_bytes + IPV4[8:] + PORTS)
@@ -73,6 +79,8 @@ def test_a_vxlan_header_is_read_as_it_was_written():
     data, view = bytearray(b"\xff" * 40), FrameView()
     put_vxlan(data, 3, 0x123456)
     assert data[3:11] == bytes.fromhex("0800000012345600")
+    put_vxlan(data, 11, 0xFEDCBA)
+    assert data[11:19] == bytes.fromhex("08000000fedcba00")
     assert view.open(data, 3, HEADER_BYTES + 14, 0x123456) == 0
     assert (view.payload, view.payload_bytes) == (11, 14)
 
