@@ -469,3 +469,11 @@ def test_what_is_asked_again_is_the_youngest_and_takes_no_place(monkeypatch: pyt
     for mad, _ in list(wire.sent):
         wire.receive(mad.response())
     assert [mad.header.transaction_id for mad in got] == [0, 2, 3]
+
+
+def test_a_client_may_take_the_last_method() -> None:
+    wire = Wire()
+    _, got = wire.client(methods=(0x7F,))
+    asked = request(CPI, management_class=PERF)
+    wire.receive(replace(asked, header=replace(asked.header, method=0x7F)))
+    assert len(got) == 1

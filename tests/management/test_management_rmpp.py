@@ -316,3 +316,22 @@ def test_what_is_too_long_is_not_whole_with_its_last_segment_either() -> None:
     answer = receiver.receive(sender.start(0)[0])
     assert answer is not None
     assert (answer[rmpp.HEADER_AT + 1], receiver.failed, receiver.done) == (rmpp.ABORT, True, False)
+
+
+def test_a_wider_window_alone_begins_no_tries_anew() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(900), timeout_ns=10, retries=1)
+    sender.start(0)
+    assert len(sender.expire(10)) == 1
+    wider = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, 0, 2)
+    assert len(sender.receive((HEADER.encode() + wider.encode()).ljust(256, b"\0"), 11)) == 1
+    assert [mad[rmpp.HEADER_AT + 1] for mad in sender.expire(21)] == [rmpp.ABORT]
+
+
+def test_data_that_are_no_part_of_a_transfer_are_refused() -> None:
+    segment = bytearray(Sender(HEADER, a.AdministrationHeader(), bytes(400)).start(0)[0])
+    segment[rmpp.HEADER_AT + 2] &= ~rmpp.ACTIVE
+    receiver = Receiver()
+    said = receiver.receive(bytes(segment))
+    assert said is not None
+    assert (said[rmpp.HEADER_AT + 1], said[rmpp.HEADER_AT + 3]) == (rmpp.ABORT, rmpp.STATUS_BAD_TYPE)
+    assert receiver.failed

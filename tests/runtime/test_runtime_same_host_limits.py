@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import mmap
+import os
 import resource
+import socket
 from types import SimpleNamespace
 
 import pytest
 
+from softhca.memory.shared_layout import FIXED_SIZE, MAX_ARENA_NUMBER
 from softhca.runtime import same_host_limits as limits
+from softhca.runtime import same_host_peers as peers
+from softhca.runtime.same_host_process import PeerProcess
 
 INFINITE = resource.RLIM_INFINITY
 
@@ -67,3 +75,50 @@ def test_mapped_arenas_have_a_bound_and_give_back_what_they_took() -> None:
     mapped.give(8192)
     assert mapped.size_bytes == limits.MAX_MAPPED_BYTES - 8192
     assert not mapped.take(8193)
+
+
+@pytest.fixture
+def peer():
+    """A peer that has given its memory, and what its path is told of arenas."""
+    told: list[tuple[int, int]] = []
+    path = SimpleNamespace(
+        alive=True, close=lambda: None, set_arena=lambda number, address, size: told.append((number, size))
+    )
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = peers.OutboundPeer(None, path, left, PeerProcess(left))
+    yield made, told
+    made.close()
+    right.close()
+
+
+def arena(peer: peers.OutboundPeer, number: int, size_bytes: int) -> None:
+    descriptor = os.memfd_create("arena", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, size_bytes)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, FIXED_SIZE)
+        peer.take({"arena": number, "bytes": size_bytes}, [descriptor])
+    finally:
+        os.close(descriptor)
+
+
+def test_the_last_number_and_the_largest_size_are_taken(peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = peer
+    monkeypatch.setattr(peers, "MAX_ARENA_BYTES", mmap.PAGESIZE)
+    arena(made, MAX_ARENA_NUMBER, mmap.PAGESIZE)
+    assert told == [(MAX_ARENA_NUMBER, mmap.PAGESIZE)]
+    for number, size_bytes in ((MAX_ARENA_NUMBER, mmap.PAGESIZE), (MAX_ARENA_NUMBER + 1, mmap.PAGESIZE),
+                               (0, mmap.PAGESIZE), (3, 2 * mmap.PAGESIZE)):  # fmt: skip
+        with pytest.raises(OSError, match="an arena that cannot be") as refused:
+            arena(made, number, size_bytes)
+        assert refused.value.errno == errno.EPROTO
+
+
+def test_a_process_is_in_reach_where_it_has_what_it_says(peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = peer
+    monkeypatch.setattr(peers.os, "getpid", lambda: 1)
+    for moved, said, found in (
+        (peers.PROBE_BYTES, bytes(peers.PROBE_BYTES), made.process.pid), (peers.PROBE_BYTES, b"\1" * 16, -1),
+        (peers.PROBE_BYTES - 1, bytes(peers.PROBE_BYTES), -1),
+    ):  # fmt: skip
+        monkeypatch.setattr(peers.primitives, "read_process", lambda *_, moved=moved: moved)
+        assert made._process_in_reach({"probe": 4096, "probe_bytes": said.hex()}) == found

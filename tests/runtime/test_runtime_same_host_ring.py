@@ -279,6 +279,8 @@ def test_a_description_that_cannot_be_ends_the_ring(ring, length, stride, framin
     assert ring.receive() is None
     assert ring.receiver.broken
     assert ring.receiver.arm_wakeup()  # nothing keeps its owner from sleeping
+    producer.push(address_of(words), 16)
+    assert (ring.receiver.waiting(), ring.receiver.arm_wakeup()) == (False, True)
 
 
 def test_a_description_of_another_length_ends_the_ring(ring):

@@ -102,3 +102,14 @@ def test_nobody_cares_for_a_deadline_who_waits_for_nothing_and_looks_soon_enough
     assert woken == [], "and there is nothing to be missed"
     sleeper.waiters = 1
     assert sleeper.cares(now)
+
+
+def test_a_nap_of_one_who_polls_leaves_a_waiting_thread_its_time():
+    sleeper = Sleeper(lambda: None)
+    sleeper.background_ns, sleeper.waiters = 5, 1
+    assert sleeper.begin_sleep(100, 50, True) == 50
+    sleeper.nap_ends()
+    assert sleeper.wakeup_ns == 50
+    sleeper.waiters = 0
+    sleeper.nap_ends()
+    assert sleeper.wakeup_ns == 5

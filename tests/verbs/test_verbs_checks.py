@@ -19,6 +19,7 @@ from softhca.driver.rdmacm import events, queue_pairs
 from softhca.driver.rdmacm.events import EventChannel
 from softhca.driver.rdmacm.identifier import OPTION_ID, Identifier
 from softhca.machine.primitives import address_of
+from softhca.verbs import addr
 from softhca.verbs import cm_enums as ce
 from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, AHAttr, source_of_grh
@@ -666,3 +667,14 @@ def test_an_identifier_is_told_what_it_needs(monkeypatch: pytest.MonkeyPatch) ->
         assert code_of(lambda asks=asks: asks(nothing)) == errno.EINVAL
     assert code_of(cmid.query_addrinfo) == errno.ENODATA
     cmid.close()
+
+
+def test_the_way_back_begins_at_the_port_that_was_reached():
+    gids = {(1, 0): b"a" * 16, (1, 1): b"b" * 16, (2, 0): b"c" * 16, (2, 1): b"a" * 16}
+    pd = SimpleNamespace(_driver=SimpleNamespace(
+        query_port=lambda port: {"gid_tbl_len": 2}, query_gid=lambda port, index: gids[port, index]
+    ))  # fmt: skip
+    header = bytearray(b"\x6f\xef\xed\xcb" + bytes(4) + b"s" * 16 + b"a" * 16)
+    back = addr._reply_vector(pd, WC(wc_flags=1, slid=4), address_of(header), 2)
+    assert (back.port_num, back.sgid_index, back.dlid) == (2, 1, 4)
+    assert (back.traffic_class, back.flow_label) == (0xFE, 0xFEDCB)
