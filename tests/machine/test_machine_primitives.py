@@ -292,7 +292,8 @@ def test_off_x86_a_fence_stands_on_both_sides_of_an_atomic(monkeypatch: pytest.M
     assert INTERPRETED.atomic_cas64(a, 3, 5) == 4
     assert seen == [(5, 0), (5, 3), (5, 3), (5, 4), (5, 4), (5, 4)]
     seen.clear()
-    INTERPRETED.copy(a, INTERPRETED.address_of(bytes(8), False), 8)
+    nothing = bytes(8)
+    INTERPRETED.copy(a, INTERPRETED.address_of(nothing, False), 8)
     assert (seen, INTERPRETED.load64(a)) == ([(3, 4)], 0)
 
 
