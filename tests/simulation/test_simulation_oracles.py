@@ -181,6 +181,17 @@ def test_guards_resources_and_repetitions_are_checked():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("seen", [(4, b"left", 7), (5, b"right", 7), (5, b"left", 8), (5, b"left", None)])
+def test_who_sent_a_datagram_and_what_came_with_it_are_checked(seen):
+    report = Report()
+    oracle = DatagramOracle(report, once=True, lossless=True)
+    oracle.post(b"datagram", 5, b"left", 6, 7)
+    source_qp, gid, immediate = seen
+    oracle.deliver(b"datagram", (b"here", 6), source_qp, gid, immediate)
+    oracle.finish()
+    assert [found.rule for found in report.violations] == ["datagrams from their source to their destination"]
+
+
 def test_c10_58_datagrams_of_a_group_are_checked():
     def broken(*deliveries, lossless=True):
         report = Report()
