@@ -18,7 +18,8 @@ from softhca.verbs.pd import PD
 from softhca.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from softhca.verbs.wr import SGE, RecvWR, SendWR
 
-RIGHTS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+RIGHTS = (e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+          | e.IBV_ACCESS_REMOTE_ATOMIC)  # fmt: skip
 MIB = 1 << 20
 PMTU = 4096
 DEPTH = 128

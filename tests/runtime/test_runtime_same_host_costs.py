@@ -96,6 +96,19 @@ def test_the_path_is_entered_once_for_many_requests_but_for_no_more_than_a_chunk
     assert entries(executor, lambda: complete(left, right, chain, len(signaled) or 1)) == expected
 
 
+@pytest.mark.parametrize(("size", "expected"), [(MIB // 2, 1), (MIB // 2 + 8192, 2)])
+def test_atomics_count_as_short_requests_do(near, size, expected):
+    left, right, executor = near
+    chain = requests(left, right.mr, [size])
+    for place in range(127):
+        element = SGE(left.mr.buf, 8, left.mr.lkey)
+        chain = SendWR(place, e.IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0, [element], 0, chain)
+        chain.set_wr_atomic(right.mr.rkey, right.mr.buf, 1)
+    found: list[tuple[int, int]] = []
+    assert entries(executor, lambda: found.extend(complete(left, right, chain))) == expected
+    assert found == [(0, 0)]
+
+
 def test_each_request_s_key_is_checked_also_inside_one_entry_of_the_path(near):
     left, right, _ = near
     other = MR(right.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
