@@ -12,6 +12,7 @@ from softhca.simulation.oracle_ud import GROUP_QP, DatagramOracle
 from softhca.simulation.program import RECEIVE_BIT
 from softhca.simulation.recorder import Recorder
 from softhca.simulation.runner import run_world
+from softhca.simulation.scenarios import SCENARIOS
 
 
 def rules(name, seeds=range(1, 4)):
@@ -212,6 +213,21 @@ def test_c10_58_datagrams_of_a_group_are_checked():
     assert broken(*all_others, ((b"right", 6), 5)) == ["datagrams of a group for its other members"]
     assert broken(*all_others, all_others[0]) == ["nothing is repeated without cause"]
     assert broken(all_others[0], ((b"right", 5), 6)) == ["datagrams from their source to their destination"]
+
+
+KINDS = (
+    "conversations", "datagrams", "sockets", "disks", "streams", "lines", "proposes", "failures", "mailbox",
+)  # fmt: skip
+"""What tells scenarios of other settings than the ordinary one."""
+
+
+OTHERS = [next(name for name, each in SCENARIOS.items() if getattr(each, kind)) for kind in KINDS]
+
+
+@pytest.mark.parametrize("name", ["rc-mix", "ud-mix", *OTHERS])
+def test_what_a_world_leaves_behind_is_found(name, monkeypatch):
+    monkeypatch.setattr(node_module.Node, "resources", lambda self: {"PD": 1})
+    assert "resources return to zero" in rules(name, [1])
 
 
 def test_neighbours_of_a_sender_that_hear_nothing_are_found(monkeypatch):
