@@ -510,6 +510,10 @@ static void making(void)
     struct ibv_qp_init_attr_ex target = {.qp_type = QPT_XRC_RECV, .comp_mask = 2, .xrcd = &xrcd.xrcd, .send_cq = send};
     struct ibv_qp *qp;
     granted = (struct softhca_create_qp_reply){0, SOFTHCA_DOORBELL_SLOTS - 1, 8, 8, 2, 2, 32};
+    init.cap.max_send_sge = 17; /* not of any number of them */
+    qp = ibv_create_qp(&pd.pd, &init);
+    CHECK(qp && told.create_qp.max_inline_data == 256 && !ibv_destroy_qp(qp));
+    init.cap = (struct ibv_qp_cap){8, 8, 2, 2, 0};
     qp = ibv_create_qp(&pd.pd, &init);
     CHECK(qp && told.create_qp.max_inline_data == 32); /* an entry's elements' room, which was not asked for */
     CHECK(told.create_qp.send_cq == send->handle && told.create_qp.recv_cq == recv->handle);
