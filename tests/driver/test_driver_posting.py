@@ -365,7 +365,8 @@ def test_what_is_dropped_gives_its_room_back_though_nobody_polls():
 def test_what_is_malformed_behind_dropped_completions_is_the_next_polls_matter():
     polled = Polled(4)
     polled.post(1, qp_num=5)
-    polled.queue.producer.push(address_of(bytearray(CQE_BYTES)), CQE_BYTES - 8)
+    cut_short = bytearray(CQE_BYTES)
+    polled.queue.producer.push(address_of(cut_short), CQE_BYTES - 8)
     polled.poller.drop(5)
     assert polled.poller.waiting() == 1
     with pytest.raises(DriverError) as caught:
