@@ -60,21 +60,20 @@ SMALL = ["-Og", "-finline-functions-called-once", "-finline-small-functions", "-
 CLANG_QUICK = ["-O2", "-g0"]
 CLANG_SMALL = ["-O1", "-fno-strict-aliasing", "-g0"]
 HOT = {
-    "adapter": "admission engine receive_path scheduler sources timers",
-    "driver": "locked poll_back_off polling posting",
+    "adapter": "engine receive_path scheduler sources",
+    "driver": "locked polling posting",
     "links": "held_bursts link roce_udp",
-    "machine": "deferred_signals primitives processor",
+    "machine": "deferred_signals primitives",
     "mailbox": "blocks rings",
     "memory": "regions",
-    "queues": "codec completion control cqe doorbells ring wqe",
-    "runtime": "doorbell_batching loop same_host_ring sleeper transmitter turn_lock",
-    "sockets": "behind_pool datagram_credits datagram_path datagram_port datagram_port_path "
-               "datagram_protocol datagram_socket datagram_state datagrams device_calls memory_management "
-               "staging stream stream_path stream_receiving stream_sending stream_socket stream_state "
-               "waiting work_requests",
+    "queues": "completion cqe doorbells ring wqe",
+    "runtime": "loop same_host_ring transmitter turn_lock",
+    "sockets": "behind_pool datagram_credits datagram_path datagram_port datagram_port_path datagram_state "
+               "device_calls memory_management staging stream_path stream_receiving stream_sending "
+               "stream_state waiting work_requests",
     "transport": "acknowledgement datagram execution executor queue_pair_flow receiving replies requester "
                  "responder retry same_host_source scatter segmentation sending unreliable "
-                 "unreliable_receiver window xrc",
+                 "unreliable_receiver window",
     "wire": "arriving build burst field_packing icrc packet_view psn",
 }
 SHARED = "softhca._cyutility"

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """The structured trace of a world: JSON lines, and one digest over all events and every packet's bytes."""
 
 from __future__ import annotations

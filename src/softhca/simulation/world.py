@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """A world: hosts with adapters, the simulated links between them, and virtual time.
 
 Single-threaded; everything that happens is an entry of one heap, ordered by (time, sequence), and all dice
