@@ -633,14 +633,15 @@ class socket(DatagramSocket):
     def _real_close(self, _ss: Any = _socket.socket) -> None:
         if self._is_ending():  # as in the base class
             return super()._real_close(_ss)
-        self._leave_listeners()
-        self._carried = None
-        try:
-            self._leave(None)
-        finally:
-            super()._real_close(_ss)
-            self._leave(abruptly=True)  # what has come about in between
+        with deferred_signals.section():  # a handler that raises finds it open, or closed
             self._leave_listeners()
+            self._carried = None
+            try:
+                self._leave(None)
+            finally:
+                super()._real_close(_ss)
+                self._leave(abruptly=True)  # what has come about in between
+                self._leave_listeners()
 
     def _let_go(self) -> None:
         """The kernel's socket is this process's no more."""
