@@ -446,7 +446,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "two accepts at once leave the port served for good"), "sockets/test_sockets_lives.py"),
     (m("sockets-accept-behind-a-close", STREAM_SOCKET, "                listening.end_elsewhere(self)\n            self._leave_where_closed()\n        fd", "                listening.end_elsewhere(self)\n        fd",
        "an accept that a close overtakes leaves the port served for good"), "sockets/test_sockets_lives.py"),
-    (m("sockets-close-before-an-accept", STREAM_SOCKET, "  # what has come about in between\n            self._leave_listeners()\n", "\n",
+    (m("sockets-close-before-an-accept", STREAM_SOCKET, "  # what has come about in between\n                self._leave_listeners()\n", "\n",
        "a close that an accept overtakes leaves the port served for good"), "sockets/test_sockets_lives.py"),
     (m("sockets-memory-is-waited-for-for-ever", SENDING, "0 if prompt else min(self._misses + 1, _MISSES)", "0",
        "each send of memory that may change waits for a round trip"), "sockets/test_sockets_stream.py"),
