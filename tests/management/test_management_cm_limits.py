@@ -11,6 +11,7 @@ from softhca.management.cm import elements as e
 from softhca.management.cm import messages as m
 from softhca.management.cm import states as s
 from softhca.management.cm import tables
+from softhca.management.cm.by_place import ByPlace
 from softhca.management.cm.crowds import Crowd
 from softhca.management.cm.timers import Timers
 from softhca.management.mad import Address
@@ -190,7 +191,8 @@ def test_an_mra_puts_an_answer_off_for_a_minute_at_the_most(network, asked, wait
     assert connection.deadline_ns == network.now + e.response_ns(waited)
 
 
-def test_one_of_a_path_does_too(network):
+def loading_a_path(network):
+    """A connection that waits for the answer to a LAP: its numbers, and the asking side's."""
     network.listen()
     active, passive = network.establish()
     lap = m.Lap(
@@ -199,6 +201,11 @@ def test_one_of_a_path_does_too(network):
     )  # fmt: skip
     network.managers[0].load_path(network.programs[0], active, lap, network.now)
     connection = network.managers[0]._tables.find(active)
+    return active, passive, connection
+
+
+def test_one_of_a_path_does_too(network):
+    active, passive, connection = loading_a_path(network)
     mra = m.Mra(passive, active, m.OF_LAP, service_timeout=31)
     network.managers[0].receive(
         m.encode(mra, connection.path_transaction_id), network.address(1), network.now
@@ -268,7 +275,7 @@ def test_who_is_told_again_waits_among_them_still(network):
 
 
 def test_a_place_of_which_nobody_waits_any_more_is_forgotten():
-    crowd, waiting = Crowd(9, 9), e.Waiting()
+    crowd, waiting = Crowd(9, 9), ByPlace()
     one, like = (e.Connection(5, None, Address(qpn=1, lid=3), s.REP_SENT) for _ in range(2))
     assert crowd.add(one) is None
     crowd.remove(like)  # another one of that number
@@ -277,7 +284,7 @@ def test_a_place_of_which_nobody_waits_any_more_is_forgotten():
     waiting.add(5, 3)
     waiting.remove(5)
     waiting.remove(5)
-    assert (len(crowd), crowd._places, len(waiting), waiting._places) == (0, {}, 0, {})
+    assert (len(crowd), crowd._waiting._places, len(waiting), waiting._places) == (0, {}, 0, {})
 
 
 def abandoned(network, of, number):
@@ -387,14 +394,7 @@ def test_one_mra_puts_an_answer_off_until_it_is_asked_for_again(network):
 
 
 def test_one_mra_puts_the_answer_to_a_path_off(network):
-    network.listen()
-    active, passive = network.establish()
-    lap = m.Lap(
-        remote_qpn_eecn=REQUEST.local_qpn, alternate_local_gid=bytes(15) + b"\1",
-        alternate_remote_gid=bytes(15) + b"\2",
-    )  # fmt: skip
-    network.managers[0].load_path(network.programs[0], active, lap, network.now)
-    connection = network.managers[0]._tables.find(active)
+    active, passive, connection = loading_a_path(network)
     mra = m.encode(m.Mra(passive, active, m.OF_LAP, service_timeout=20), connection.path_transaction_id)
     network.managers[0].receive(mra, network.address(1), network.now)
     until = connection.deadline_ns

@@ -4,11 +4,8 @@ no room from others.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from softhca.management.cm.by_place import ByPlace
 from softhca.management.cm.elements import Connection
-
-Place = bytes | int
 
 
 class Crowd:
@@ -19,29 +16,24 @@ class Crowd:
     def __init__(self, most: int, most_of_one: int) -> None:
         self._most = most
         self._most_of_one = most_of_one
-        self._all: OrderedDict[int, Connection] = OrderedDict()
-        self._places: dict[Place, OrderedDict[int, Connection]] = {}
+        self._waiting: ByPlace[Connection] = ByPlace()
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._waiting)
 
     def add(self, connection: Connection) -> Connection | None:
         """One more; which one has given way for it."""
-        here = self._places.setdefault(connection.place, OrderedDict())
-        self._all[connection.number] = here[connection.number] = connection
-        crowded = here if len(here) > self._most_of_one else self._all
-        if crowded is self._all and len(self._all) <= self._most:
+        waiting = self._waiting
+        waiting.add(connection, connection.place)
+        if waiting.count_at(connection.place) > self._most_of_one:
+            oldest = waiting.oldest_at(connection.place)
+        elif len(waiting) > self._most:
+            oldest = waiting.oldest()
+        else:
             return None
-        oldest = next(iter(crowded.values()))
-        self.remove(oldest)
+        waiting.remove(oldest)
         return oldest
 
     def remove(self, connection: Connection) -> None:
         """It waits no more; one that is not among them is no error."""
-        if self._all.get(connection.number) is not connection:
-            return
-        del self._all[connection.number]
-        here = self._places[connection.place]
-        del here[connection.number]
-        if not here:
-            del self._places[connection.place]
+        self._waiting.remove(connection)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from softhca.management.cm import messages as m
+from softhca.management.cm.by_place import ByPlace
 from softhca.management.cm.path_states import QUIET
 from softhca.management.mad import Address
 from softhca.queues.control_fields import (
@@ -73,38 +74,6 @@ class Owner(Protocol):
         """Take an event; False, for a request only: there is no room."""
 
 
-class Waiting:
-    """Requests that their listener's owner has not answered, by the places that they come from."""
-
-    __slots__ = ("_places", "_requests")
-
-    def __init__(self) -> None:
-        self._requests: dict[int, bytes | int] = {}
-        self._places: dict[bytes | int, dict[int, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def add(self, number: int, place: bytes | int) -> None:
-        """One more, from ``place``."""
-        self._requests[number] = place
-        self._places.setdefault(place, {})[number] = None
-
-    def remove(self, number: int) -> None:
-        """It waits no more; once more is no error."""
-        place = self._requests.pop(number, None)
-        if place is not None:
-            here = self._places[place]
-            del here[number]
-            if not here:
-                del self._places[place]
-
-    def oldest_of_most(self) -> int:
-        """The one that has waited longest, of the place of which most wait."""
-        most: dict[int, None] = max(self._places.values(), key=len)
-        return next(iter(most))
-
-
 @dataclass(slots=True, eq=False)
 class Listener:
     """Requests for ``service_id`` go to ``owner``; ``waiting`` are those that it has not answered."""
@@ -113,7 +82,7 @@ class Listener:
     owner: Owner
     service_id: int
     backlog: int
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: ByPlace[int] = field(default_factory=ByPlace)
 
 
 @dataclass(slots=True, eq=False)
