@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from softhca.channels import (
 from softhca.channels import messages as m
 from softhca.channels.accounts import SendAccount
 from softhca.channels.messages import Control, End, Greeting
-from softhca.driver.rdmacm import events
+from softhca.driver.rdmacm import events, identifier
 from softhca.verbs import enums as e
 from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
 
@@ -344,3 +345,22 @@ def test_a_question_is_answered_once(connected: Callable[..., Pair]) -> None:
         assert answer is not None
         assert answer.flags == m.ANSWER
         assert end.next_credit() is None
+
+
+def test_a_port_at_which_another_program_listens_is_not_given_to_who_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Programs that share an adapter do not know of each other's ports."""
+    with Channel.listen("127.0.0.1:0") as other:
+        port = int(other.address.rpartition(":")[2])
+        found, free = [port], identifier.PORT_NUMBERS._free
+        monkeypatch.setattr(identifier.PORT_NUMBERS, "_bound", {})
+        monkeypatch.setattr(
+            identifier.PORT_NUMBERS, "_free", lambda *where: found.pop() if found else free(*where)
+        )
+        with Channel.listen("127.0.0.1:0") as listener:
+            assert int(listener.address.rpartition(":")[2]) != port
+            assert not found
+        with pytest.raises(ChannelError) as refused:
+            Channel.listen(f"127.0.0.1:{port}")
+        assert refused.value.errno == errno.EADDRINUSE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 
 from softhca.channels import messages as m
@@ -32,6 +33,7 @@ _RETRIES = 7
 PAUSE_S = 0.02
 """Between two attempts of who is patient."""
 _TURN_S = 0.5
+_PORTS_TRIED = 8
 
 Address = str | tuple[str, int]
 
@@ -184,13 +186,29 @@ class Requests:
         self.channel = CMEventChannel()
         self._cmid: CMID | None = None
         try:
-            self._cmid = CMID(creator=self.channel)
-            self._cmid.bind_addr(AddrInfo(src=host or "0.0.0.0", src_service=port, flags=RAI_PASSIVE))
-            self._cmid.listen(backlog)
+            self._cmid = self._listening(host, port, backlog)
             self.address = text_of(self._cmid._identifier.source)
         except (PyverbsError, DriverError) as error:
             self.close()
             raise failed(error, f"listening at {host}:{port}") from error
+
+    def _listening(self, host: str, port: str, backlog: int) -> CMID:
+        """An identifier that listens.  At a port that nobody has named, another program that shares the
+        adapter may listen; so may one at the next.
+        """
+        tries = _PORTS_TRIED if port == "0" else 1
+        while True:
+            cmid = CMID(creator=self.channel)
+            try:
+                cmid.bind_addr(AddrInfo(src=host or "0.0.0.0", src_service=port, flags=RAI_PASSIVE))
+                cmid.listen(backlog)
+                return cmid
+            except BaseException as error:
+                with contextlib.suppress(PyverbsError, DriverError):
+                    cmid.close()
+                tries -= 1
+                if not tries or getattr(error, "error_code", 0) != errno.EADDRINUSE:
+                    raise
 
     def accept(self, event: CMEvent) -> Endpoint | None:
         """Answer one event of the channel: a connection, or None."""
