@@ -6,10 +6,13 @@ import errno
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from machine_speed import limit_s
+from softhca.machine import locked_memory
 
 PROGRAM = """
 import ctypes, os, sys
@@ -49,6 +52,17 @@ def run(text: str) -> str:
 def test_a_program_is_known_that_locks_what_it_maps(flags: int, locked: bool) -> None:
     text = PROGRAM.format(flags=flags)
     assert run(text).split() == [str(locked), "False"]
+
+
+def test_pages_that_are_there_at_once_are_not_locked_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel whose mincore(2) says so of every page."""
+
+    def all_there(address: int, length: int, found: Any) -> int:
+        found._obj.value = 1
+        return 0
+
+    monkeypatch.setattr(locked_memory, "_libc", SimpleNamespace(mincore=all_there))
+    assert not locked_memory.maps_locked()
 
 
 def test_it_opens_no_device_and_hears_why() -> None:
