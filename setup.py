@@ -191,11 +191,10 @@ class BuildModules(build_ext):
 
     @contextlib.contextmanager
     def precompiled_header(self):
-        """Have gcc read Python's headers once for all modules of the same words: a twentieth
-        of its time.  Where it could not, it reads them as it would.  Nothing is left of it, as gcc does not
-        see when headers have changed."""
-        gcc = "Free Software Foundation" in version_of(self.compiler.compiler_so[0])
-        if not self.translating or not gcc:
+        """Have gcc read Python's headers once for all modules of the same words: a twentieth of its time.
+        Where it could not, it reads them as it would.  Nothing is left of it, as gcc does not see when
+        headers have changed."""
+        if not self.translating or "Free Software" not in version_of(self.compiler.compiler_so[0]):
             yield
             return
         include = [f"-I{each}" for each in self.compiler.include_dirs]
