@@ -350,7 +350,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "a peer that says what cannot be is not told that the connection is over"), BY_SOCKETS_STREAM_RULES),
     (m("hand-sk-credit-reserved", STREAM_PATH, "len(self.sender.inflight) >= _MESSAGES - 1:", "len(self.sender.inflight) >= _MESSAGES:",
        "credit takes the place that is kept for the end"), BY_SOCKETS_STREAM_RULES),
-    (m("hand-sk-end-without-deaf", STREAM, "if self._state is None or not self._state.finished or not self._state.deaf:", "if self._state is None or not self._state.finished:",
+    (m("hand-sk-end-without-deaf", STREAM, "if state is None or not (state.finished and state.deaf) or", "if state is None or not state.finished or",
        "a peer that dies behind its FIN has closed, it seems"), BY_SOCKETS_STREAM_RULES),
     (m("hand-sk-peer-gone-no-pump", STREAM, "            self._pump()\n            self._judge_end()", "            self._judge_end()",
        "a close that stands in the queue when the peer goes is a reset"), BY_SOCKETS_STREAM_RULES),

@@ -396,7 +396,7 @@ PARTS_ALONE: tuple[tuple[Mutant, str], ...] = (
        "who waits sleeps over a failure"), STREAM_RULES),
     (m("gone-unlooked", "sockets/stream.py", "            self._pump()\n            self._judge_end()\n", "            self._judge_end()\n",
        "an end that stands in the queue is a failure"), STREAM_RULES),
-    (m("judge-half", "sockets/stream.py", "if self._state is None or not self._state.finished or not self._state.deaf:", "if self._state is None or not self._state.finished:",
+    (m("judge-half", "sockets/stream.py", "if state is None or not (state.finished and state.deaf) or", "if state is None or not state.finished or",
        "a half end is a good one"), STREAM_RULES),
     (m("refresh-closed", "sockets/stream.py", "            if not self._closed:\n                self._pump()\n                self._changed()", "            self._pump()\n            self._changed()",
        "a closed stream tells of changes"), STREAM_ENDS),

@@ -134,10 +134,15 @@ def test_an_adapter_that_is_gone_resets_the_connection(life: Life) -> None:
     assert (life.stream.error, told) == (errno.ECONNRESET, [errno.ECONNRESET])
 
 
-@pytest.mark.parametrize(("come", "code"), [([], errno.ECONNRESET), ([fin(True)], 0)])
+@pytest.mark.parametrize(
+    ("come", "under_way", "code"),
+    [([], False, errno.ECONNRESET), ([fin(True)], False, 0), ([fin(True)], True, errno.ECONNRESET)],
+)
 def test_the_manager_s_word_that_the_peer_has_gone_comes_behind_what_was_sent(
-    life: Life, come: list[int], code: int
+    life: Life, come: list[int], under_way: bool, code: int
 ) -> None:
+    """Who waits for an answer to what is under way is told at once, not when all retries have failed."""
+    life.sender.waits = under_way
     said = deque([SimpleNamespace(kind=events.ESTABLISHED), SimpleNamespace(kind=events.DISCONNECTED)])
     inner = SimpleNamespace(next_event=lambda _: said.popleft() if said else None, on_post=None)
     channel: Any = SimpleNamespace(channel=inner, close=lambda: life.closed.append("channel"))

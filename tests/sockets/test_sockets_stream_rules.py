@@ -85,6 +85,42 @@ def test_a_peer_that_goes_without_a_close_has_failed(made: Scripted, said: list[
     assert made.stream.error == code
 
 
+def test_what_a_peer_that_has_gone_had_sent_is_read_though_something_is_under_way(
+    made: Scripted,
+) -> None:
+    made.sender.waits = True
+    made.arrives(data(5), fin(True))
+    made.stream.peer_gone()
+    assert made.stream.error == errno.ECONNRESET
+    own = made.state.own
+
+    def take() -> int:
+        own.take(5)
+        return 5
+
+    assert [made.stream.receive(take, None, False) for _ in range(2)] == [5, 0]
+    assert made.stream.send([memoryview(b"lost")], None, True) == 4
+    with pytest.raises(BrokenPipeError):
+        made.stream.send([memoryview(b"more")], None, True)
+
+
+@pytest.mark.parametrize(("closed", "told"), [(False, True), (True, False)])
+def test_a_peer_that_has_closed_is_told_and_asked_nothing_more(
+    made: Scripted, closed: bool, told: bool
+) -> None:
+    """Its adapter may know the connection no more, and who asks it waits for all retries."""
+    made.stream._sleeping = 1
+    made.state.peer_in_memory = True
+    made.arrives(*[data(POOL // 2)] * 2, fin(closed))
+    made.stream._pump()
+    assert [each[0] == "event" for each in made.noted].count(True) == told
+    made.state.own.take(POOL)
+    made.stream._after_receive()
+    assert ("credit" in made.noted) is told
+    made.stream._credit(empty=True)
+    assert "credit" in made.noted, "an opening is answered for, whatever has come since"
+
+
 @pytest.mark.parametrize("why", ["", "unanswered", "error", "closed"])
 def test_a_peer_is_asked_where_nothing_else_would_tell(made: Scripted, why: str) -> None:
     made.sender.waits = why == "unanswered"

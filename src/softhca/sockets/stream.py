@@ -219,8 +219,11 @@ class Stream(StreamPath):
                 self._serve()
 
     def _judge_end(self) -> None:
-        """With the lock held, all completions taken: the peer is gone, an error if it said no FIN."""
-        if self._state is None or not self._state.finished or not self._state.deaf:
+        """With the lock held, all completions taken: the peer is gone, an error if it said no FIN, or where
+        something is under way, which nobody will answer now.
+        """
+        state = self._state
+        if state is None or not (state.finished and state.deaf) or self.sender.unanswered:
             self._fail(errno.ECONNRESET)
 
     # waiting

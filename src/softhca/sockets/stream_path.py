@@ -173,7 +173,7 @@ class StreamPath(Waiting):
         than it has room for.
         """
         state: StreamState = self._state
-        if state.peer_in_memory and (self._sleeping or self._watched):
+        if state.peer_in_memory and not state.deaf and (self._sleeping or self._watched):
             wanted: cython.uint = _IMMEDIATE if self._watched or not self._polls else _WAKE
             for _ in range(_RING_ENTRIES):
                 if self.error or not self.sender.request_event(state.told, wanted):
@@ -235,9 +235,13 @@ class StreamPath(Waiting):
             self.on_change()
 
     def _credit(self, anyhow: bool = False, empty: bool = False) -> None:
-        """With the lock held: tell the peer what this side has done with, where that is enough to tell."""
+        """With the lock held: tell the peer what this side has done with, where that is enough to tell; not
+        one that has closed, whose adapter may know the connection no more.
+        """
         state: StreamState = self._state
         if state is None or self.error or len(self.sender.inflight) >= _MESSAGES - 1:
+            return
+        if state.deaf and not empty:
             return
         found = state.next_credit(anyhow)
         if found is None and empty:
