@@ -52,7 +52,8 @@ static int looks(int folder, const char *path, struct stat *status, int flags)
 }
 
 struct identifier *identifier_next(uint32_t *handle) { return (void)handle, NULL; }
-void identifier_free(struct identifier *id) { (void)id; }
+static struct identifier *freed;
+void identifier_free(struct identifier *id) { freed = id; }
 void identifiers_forget(void) {}
 static int taken;
 struct device *devices_take(void) { return taken++, NULL; }
@@ -223,6 +224,19 @@ static void events_in_order(void)
     post(first, &owners[0], NULL, 13);
     CHECK(get(one, &found, (uint16_t)whole) > 0 && found.event == 13);
     CHECK(!closes(one) && !closes(two));
+    /* one that is opened anew has nothing of an event that nobody has taken */
+    one = cm_open(O_NONBLOCK), post(cm_find(one), &owners[0], NULL, 14), free(cm_find(one)->first);
+    CHECK(!closes(one));
+    one = cm_open(O_NONBLOCK);
+    CHECK(!readable(one));
+    post(cm_find(one), &owners[0], NULL, 15);
+    CHECK(readable(one));
+    /* programs of older interfaces have less room, and get no more */
+    CHECK(get(one, &found, offsetof(struct ucma_event, reserved)) > 0 && found.event == 15);
+    CHECK(found.reserved == 0xAAAAAAAA && found.ece.vendor_id == 0xAAAAAAAA);
+    shutdown(cm_find(one)->other, SHUT_WR);
+    CHECK(get(one, &found, (uint16_t)whole) == -1 && errno == EIO);
+    CHECK(!closes(one));
 }
 
 /* A request's connection belongs to the file that its event has moved to, and is known once that is taken. */
@@ -239,7 +253,7 @@ static void requests_move(void)
     post(first, &owners[0], NULL, 2);
     owners[1].request = first->first, first->first->child = &owners[1];
     file_move(first, NULL, &owners[0], NULL);
-    CHECK(!owners[1].request && !first->first && first->last == &first->first);
+    CHECK(!owners[1].request && freed == &owners[1] && !first->first && first->last == &first->first);
 }
 
 /* Commands that cannot be, and lengths that are just too short. */
@@ -285,24 +299,30 @@ static void waited_in(void)
     displace();
     errno = before;
     CHECK(!cm_find(number) && errno == before && !files[number]);
+    displace();
+    CHECK(!raw_close(number));
+    errno = before;
+    CHECK(!cm_find(number) && errno == before && !files[number]);
 }
 
 /* The child of a fork has the descriptors and nothing behind them; its parent keeps all. */
 static void forked(void)
 {
-    int one = cm_open(O_NONBLOCK), status;
+    int one = cm_open(O_NONBLOCK), status, inner = cm_find(one)->inner;
     struct ucma_event event;
     pid_t child;
     post(cm_find(one), &owners[0], NULL, 1);
+    CHECK(use(cm_find(one), one)); /* a thread waits there, which the child has not */
     child = fork();
     if (!child) {
         CHECK(get(one, &event, sizeof event) == -1 && errno == EIO && open_files == 0);
-        CHECK(!closes(one) && taken == 0);
+        CHECK(!closes(one) && taken == 0 && !is_open_at_all(inner));
         one = cm_open(0);
         CHECK(one >= 0 && open_files == 1 && !closes(one) && taken == 1);
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
+    unuse(cm_find(one));
     CHECK(get(one, &event, sizeof event) > 0 && event.event == 1);
     CHECK(open_files == 1 && !closes(one) && taken == 1);
 }

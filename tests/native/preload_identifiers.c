@@ -4,6 +4,7 @@
 #include "cm.h"
 
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,7 +28,7 @@ static struct port ports[2] = {{.device = &device, .cm = 1}, {.device = &device,
 static struct place places[2] = {{.port = &ports[0]}, {.port = &ports[1]}};
 static uint32_t listened, ended[8], ends, last_backlog;
 static uint64_t last_service;
-static int refuses;
+static int refuses, no_devices;
 static struct file *one, *two;
 
 static int asked_to_listen(const struct softhca_cm_listen *fields, struct softhca_cm_listen_reply *reply)
@@ -69,7 +70,7 @@ int place_at(const struct ip *address, struct place **found)
     for (int at = 0; at < 2; at++)
         if (!memcmp(address->gid, places[at].address, 16))
             return *found = &places[at], 0;
-    return EADDRNOTAVAIL;
+    return no_devices ? ENODEV : EADDRNOTAVAIL;
 }
 
 struct place **places_all(uint32_t *count)
@@ -144,10 +145,12 @@ static void addresses(void)
 static void numbers(void)
 {
     struct identifier *ids[192], *found;
+    struct event event = {.owner = NULL};
     uint32_t handle = 0;
+    mallopt(M_PERTURB, 0x55); /* memory that was not cleared is not 0 */
     for (uint32_t at = 0; at < 192; at++) {
         ids[at] = new_one(one, SPACE_TCP);
-        CHECK(ids[at]->handle == at);
+        CHECK(ids[at]->handle == at && ids[at]->psn < 1 << 24);
     }
     CHECK(!identifier_find(one, 129, &found) && found == ids[129]);
     CHECK(identifier_find(two, 129, &found) == EINVAL && identifier_find(one, 191, &found) == 0);
@@ -163,6 +166,9 @@ static void numbers(void)
     CHECK(identifier_find(one, 0, &found) == ENOENT);
     CHECK(!queue_event(ids[1], 4, -5) && posted->ucma.id == 1 && posted->ucma.uid == 9);
     CHECK(posted->ucma.event == 4 && posted->ucma.status == (uint32_t)-5 && posted->owner == ids[1]);
+    ids[2]->request = &event, event.child = ids[2]; /* of a file that ends */
+    identifier_free(ids[2]);
+    CHECK(!event.child);
     identifiers_forget();
     CHECK(new_one(one, SPACE_TCP)->handle == 0);
 }
@@ -201,6 +207,11 @@ static void binding(void)
     first = new_one(one, SPACE_TCP);
     CHECK(bind_it(first, "10.0.0.2", 7) == EADDRINUSE && !first->place && !bind_it(first, "::1", 7));
     CHECK(bind_it(new_one(one, SPACE_TCP), "127.0.0.2", 8) == EADDRNOTAVAIL);
+    /* whose connection a listener has been asked for has no port of its own */
+    spare = new_one(one, SPACE_TCP), spare->source = first->source, spare->source.port = 9;
+    CHECK(!bind_it(new_one(one, SPACE_TCP), "::1", 9));
+    no_devices = 1;
+    CHECK(bind_it(spare, "127.0.0.1", 10) == ENODEV);
 }
 
 static void listening(void)
@@ -252,12 +263,43 @@ static void listening(void)
     CHECK(cm_listen(second, 1) == ENOMEM && second->state == CM_BOUND && !second->listens);
     CHECK(!second->listening && !second->listening_count && ends == 1 && ended[0] == 101);
     refuses = 0;
+    CHECK(!cm_listen(second, MOST_BACKLOG + 1) && last_backlog == MOST_BACKLOG);
+    second->state = CM_BOUND, cm_stop_listening(second), second->listens = 0;
     CHECK(!cm_listen(second, 1024) && second->listening_count == 2 && last_backlog == 1024);
     /* unbound: at any IPv4 address, with a port of its own */
     first = new_one(one, SPACE_UDP);
     CHECK(!cm_listen(first, 1) && first->bound && first->source.port && first->source.version == 4);
     entry.kind = SOFTHCA_CM_SIDR_REQUEST, entry.listener = first->listening[1].number;
     CHECK(cm_listener(&ports[1], &entry, &header) == first);
+    /* who asks with the sending end of XRC is answered with the receiving one */
+    first = new_one(one, SPACE_IB), first->qp_type = TYPE_XRC_RECV;
+    CHECK(!cm_listen(first, 1));
+    entry.kind = SOFTHCA_CM_REQUEST, entry.listener = first->listening[0].number, entry.qp_type = TYPE_XRC_SEND;
+    CHECK(cm_listener(&ports[0], &entry, &header) == first);
+    entry.qp_type = TYPE_XRC_RECV - 5;
+    CHECK(!cm_listener(&ports[0], &entry, &header));
+}
+
+/* Listeners of one port number: which share one of the adapter's, and when that ends. */
+static void sharing(void)
+{
+    struct identifier *first = new_one(one, SPACE_TCP), *six = new_one(one, SPACE_TCP);
+    struct ip address = ip("fd00::1", 0);
+    CHECK(!bind_it(first, "10.0.0.1", 5) && !cm_listen(first, 1) && first->listening[0].number == 101);
+    /* IPv6 at any address takes requests to IPv4 ones too, unless it says that it does not */
+    CHECK(!bind_it(six, "::", 5) && !cm_listen(six, 1) && six->listening[0].number == 102);
+    identifier_free(six);
+    /* at an address of its own it is told apart by that */
+    memcpy(places[1].address, address.gid, 16), places[1].port = &ports[0];
+    six = new_one(one, SPACE_TCP), six->family_only = 0;
+    CHECK(!bind_it(six, "fd00::1", 5) && !cm_listen(six, 1) && six->listening[0].number == 101);
+    identifier_free(six);
+    /* numbers are each port's own */
+    places[1].port = &ports[1], listened = 0, ends = 0;
+    six = new_one(one, SPACE_TCP);
+    CHECK(!bind_it(six, "fd00::1", 6) && !cm_listen(six, 1) && six->listening[0].number == 101);
+    identifier_free(first);
+    CHECK(ends == 1 && ended[0] == 101);
 }
 
 int main(int argc, char **argv)
@@ -267,6 +309,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } cases[] = {
         {"addresses", addresses}, {"numbers", numbers}, {"binding", binding}, {"listening", listening},
+        {"sharing", sharing},
     };
     struct ip address = ip("10.0.0.1", 0);
     one = calloc(1, sizeof *one), two = calloc(1, sizeof *two);

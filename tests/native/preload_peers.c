@@ -8,7 +8,9 @@ static void requests(void)
                                   .responder_resources = 0xff, .initiator_depth = 0xff, .retry_count = 8,
                                   .rnr_retry_count = 9, .srq = 4, .flow_control = 1};
     struct ip_header header;
-    id->state = CM_ROUTED;
+    id->state = CM_ROUTED, id->destination.port = 0;
+    CHECK(cm_connect(id, &ask) == EINVAL && id->state == CM_ROUTED); /* nobody listens there */
+    id->destination.port = 0x5678;
     ask.private_data_len = 57;
     CHECK(cm_connect(id, &ask) == EINVAL);
     ask.private_data_len = 56, ask.initiator_depth = 13;
@@ -27,15 +29,19 @@ static void requests(void)
     CHECK(told.cm_connect.service_id == service_id(SPACE_TCP, 0x5678));
     CHECK(told.cm_connect.private_data_bytes == 92);
     CHECK(cm_connect(id, &ask) == EINVAL);
+    id = new_one(TYPE_RC, &four, "10.0.0.9"), id->state = CM_ROUTED, id->ack_timeout = 0;
+    CHECK(!cm_connect(id, &ask) && told.cm_connect.ack_timeout == 0);
     id = new_one(TYPE_UD, &six, "fd00::9"), id->state = CM_ROUTED, id->ack_timeout = 5;
+    id->route = (struct route){.mtu = 4, .pkey_index = 2, .known = 1};
     ask.private_data_len = 181;
     CHECK(cm_connect(id, &ask) == EINVAL);
     ask.private_data_len = 180, ask.qkey = 0x777;
     CHECK(!cm_connect(id, &ask) && id->number == 502 && id->qkey == 0x777);
     CHECK(told.cm_resolve.private_data_bytes == 216 && told.cm_resolve.path_mtu == 4);
-    CHECK(told.cm_resolve.ack_timeout == 5);
+    CHECK(told.cm_resolve.ack_timeout == 5 && told.cm_resolve.pkey_index == 2);
     CHECK(request_data(id, &ask, (uint8_t[HEADER_BYTES + 256]){0}) == 216);
     uint8_t data[HEADER_BYTES + 256];
+    six.gid[15] = 77; /* it says addresses, not GIDs */
     request_data(id, &ask, data);
     memcpy(&header, data, sizeof header);
     CHECK(header.ip == 0x60 && header.port == htons(0x1234) && !memcmp(header.source, six.address, 16));
@@ -129,6 +135,9 @@ static void attributes(void)
     CHECK(!cm_attributes(id, 2, &found) && found.qp_attr_mask == 0x101181);
     CHECK(!found.ah_attr.is_global && found.ah_attr.dlid == 40 && !found.ah_attr.hop_limit && !found.ah_attr.dgid[15]);
     CHECK(!cm_attributes(id, 3, &found) && found.qp_attr_mask == 0x10001);
+    id = met(TYPE_XRC_RECV, &four); /* it answers READs and sends nothing */
+    CHECK(!cm_attributes(id, 2, &found) && found.qp_attr_mask == 0x129181);
+    CHECK(!cm_attributes(id, 3, &found) && found.qp_attr_mask == 0x10201);
     id = met(TYPE_UD, &four);
     CHECK(!cm_attributes(id, 1, &found) && found.qp_attr_mask == 0x71 && found.qkey == UDP_QKEY);
     CHECK(!cm_attributes(id, 3, &found) && found.qp_attr_mask == 0x10001 && found.sq_psn == id->psn);
@@ -165,19 +174,21 @@ static void asked(void)
     CHECK(posted->ucma.param.conn.srq && posted->ucma.param.conn.flow_control && posted->ucma.param.conn.qp_num == 5);
     CHECK(child->traffic_class == 0x55 && child->ack_timeout == 21 && child->qkey == 8 && child->number == 90);
     CHECK(child->destination.port == 0x4321 && child->destination.version == 4 && child->destination.gid[15] == 9);
+    CHECK(child->source.port == 0x1234 && child->source.version == 4 && child->source.gid[15] == 1);
     CHECK(child->path.traffic_class == 0x33 && child->path.ack_timeout == 17 && child->path.mtu == 2);
     posted = NULL; /* the child's */
     /* a request that has ended before the program has taken it is none */
     CHECK(!identifier_find(&file, child->handle, &child) == 0);
-    entry.kind = SOFTHCA_CM_REJECTED;
+    entry.kind = SOFTHCA_CM_REJECTED, tellings = 0;
     cm_entry(&ports[0], &entry, data);
-    CHECK(!posted && !owner_of(&ports[0], 90));
+    CHECK(!posted && !owner_of(&ports[0], 90) && !tellings); /* the adapter has forgotten it */
     /* refused: of another version of the header, of another IP version, too short, of nobody */
     entry.kind = SOFTHCA_CM_REQUEST;
     for (int at = 0; at < 4; at++) {
         struct identifier *before = listener;
         told.cm_reject.id = 0, tellings = 0;
-        data[0] = at == 0 ? 0x10 : 0, data[1] = at == 1 ? 0x50 : 0x40;
+        data[0] = at == 0 ? 0x10 : 0x0F, /* the minor version is anything */
+        data[1] = at == 1 ? 0x50 : 0x40;
         entry.private_bytes = at == 2 ? HEADER_BYTES - 1 : 92;
         listener = at == 3 ? NULL : listener;
         cm_entry(&ports[0], &entry, data);
@@ -185,7 +196,7 @@ static void asked(void)
         CHECK(!posted && told.cm_reject.id == 90 && told.cm_reject.reason == 8 && tellings == 1);
     }
     /* with the header alone the program's data are none; datagrams are refused by a status */
-    entry.private_bytes = HEADER_BYTES;
+    entry.private_bytes = HEADER_BYTES, data[0] = 1;
     cm_entry(&ports[0], &entry, data);
     CHECK(posted && !posted->ucma.param.conn.private_data_len);
     posted = NULL;
@@ -231,9 +242,11 @@ static void messages(void)
     id->state = CM_CLOSING, entry.kind = SOFTHCA_CM_DISCONNECTED, entry.status = ETIMEDOUT;
     cm_entry(&ports[0], &entry, data);
     CHECK(posted->ucma.status == (uint32_t)-ETIMEDOUT);
-    id->state = CM_CLOSING, entry.status = 0;
-    cm_entry(&ports[0], &entry, data);
-    CHECK(posted->ucma.status == 0);
+    for (entry.status = 0; entry.status < 2; entry.status++) {
+        id->state = CM_CLOSING;
+        cm_entry(&ports[0], &entry, data);
+        CHECK(posted->ucma.status == 0);
+    }
     id->state = CM_CONNECTING, entry.kind = SOFTHCA_CM_REJECTED, entry.status = 28;
     cm_entry(&ports[0], &entry, data);
     CHECK(posted->ucma.event == UCMA_REJECTED && posted->ucma.status == 28 && id->state == CM_CLOSED);

@@ -7,8 +7,10 @@
 #include "cm.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #undef CALL
@@ -37,6 +39,9 @@ static struct softhca_query_port_reply port_now;
 static struct softhca_query_device_reply device_now;
 static uint16_t pkeys[4];
 static uint8_t gids[4][16];
+static int attach_error; /* errno with which no adapter is attached to; 0: all are */
+static uint32_t freed_rings, naps;
+static sigset_t blocked_then; /* when a thread was made last */
 
 static void keep_mad(size_t bytes, const void *fields)
 {
@@ -69,7 +74,7 @@ static int script_query_pkey(const struct softhca_query_pkey *fields, struct sof
 
 static int script_query_gid(const struct softhca_query_gid *fields, struct softhca_query_gid_reply *reply)
 {
-    memcpy(reply->gid, gids[fields->index], 16);
+    memcpy(reply->gid, gids[fields->index % 4], 16);
     return 0;
 }
 
@@ -91,8 +96,23 @@ static int script_open_cm(const struct softhca_open_cm *fields, struct softhca_o
 {
     (void)fields;
     reply->cm = 6;
+    return refuses;
+}
+
+static int count_nap(const struct timespec *length, struct timespec *left)
+{
+    (void)length, (void)left;
+    naps++;
     return 0;
 }
+
+static int make_thread(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked_then);
+    return pthread_create(thread, attributes, run, argument);
+}
+#define nanosleep count_nap
+#define pthread_create make_thread
 
 #include "cm_addresses.c"
 #include "cm_commands.c"
@@ -101,6 +121,8 @@ static int script_open_cm(const struct softhca_open_cm *fields, struct softhca_o
 #include "cm_groups.c"
 #include "cm_identifiers.c"
 #include "cm_routes.c"
+#undef nanosleep
+#undef pthread_create
 
 #define CHECK(condition)                                              \
     do {                                                              \
@@ -123,7 +145,8 @@ static struct event *posted;
 struct host *host_attach(const char *path)
 {
     (void)path;
-    return calloc(1, sizeof(struct host));
+    errno = attach_error;
+    return attach_error ? NULL : calloc(1, sizeof(struct host));
 }
 
 void host_detach(struct host *host)
@@ -155,6 +178,7 @@ int host_make_ring(struct host *host, struct ring *ring, uint32_t entries, uint6
 void host_free_ring(struct host *host, struct ring *ring)
 {
     (void)host, (void)ring;
+    freed_rings++;
 }
 
 int host_exchange(struct host *host, size_t bytes)
@@ -195,9 +219,13 @@ void file_post(struct file *to, struct event *event)
     posted = event;
 }
 
+static uint32_t moves;
+static struct identifier *moved_owner;
+static struct group *moved_group;
 void file_move(struct file *from, struct file *to, struct identifier *owner, struct group *group)
 {
-    (void)from, (void)to, (void)owner, (void)group;
+    (void)from, (void)to;
+    moves++, moved_owner = owner, moved_group = group;
 }
 
 void file_drop(struct file *from, struct event *event)

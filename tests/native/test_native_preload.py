@@ -74,6 +74,7 @@ def test_status_of_files_with_any_libc(status: Path, case: str, tmp_path: Path) 
     place = tmp_path / "class" / "infiniband" / "x"
     place.mkdir(parents=True)
     (place / "name").write_text("found\n")
+    (place / "link").symlink_to("name")
     words = [str(status), case, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (0, "")
