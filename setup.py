@@ -286,6 +286,9 @@ class BuildModules(build_ext):
             self.context.utility_pxds = {}  # of memoryviews
         for scope in [scope for _, scope in self.context.pxds.values()]:
             if scope.qualified_name != extension.name:
+                # What makes a C function (a cpdef that is extern) an object: only the module that has it does.
+                scope.utility_code_list = [code for code in scope.utility_code_list
+                                           if getattr(code, "name", "") != "cfunc.to_py"]
                 for entry in scope.cfunc_entries:
                     if entry.visibility == "private" and entry.defined_in_pxd:
                         whole = scope.qualified_name.rpartition(".")

@@ -33,6 +33,13 @@ def test_hot_module_runs_in_the_expected_mode(name: str) -> None:
     assert compiled == (expected == "compiled"), f"{name} comes from {module.__file__}"
 
 
+def test_no_compiled_module_has_functions_for_python_of_another_one_s() -> None:
+    """Cython gives one of each to all who cimport a module that has an extern ``cpdef``, directly or not."""
+    paths = [Path(str(importlib.import_module(name).__file__)) for name in HOT]
+    found = [path.name for path in paths if b"scope_struct____Pyx_CFunc" in path.read_bytes()]
+    assert all(name.startswith("primitives.") for name in found), found
+
+
 @pytest.mark.parametrize("enabled", [False, True])
 def test_an_interpreter_without_its_lock_is_refused_in_words(enabled: bool) -> None:
     program = f"import sys; sys._is_gil_enabled = lambda: {enabled}; import softhca"

@@ -246,7 +246,7 @@ SENDER = (
       "a sequence NAK behind an RNR NAK of the same PSN costs a retry"),
     m("rnr-nak-gives-no-retries-back", RETRY, "        self.retries_left = self.retry_count\n        if self.rnr_retry == RNR", "        if self.rnr_retry == RNR",
       "losses between RNR NAKs are counted over the whole wait for a receive"),
-    m("rnr-delay-too-short", RETRY, "tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)", "tuple(microseconds for microseconds in _RNR_TIMER_US)",
+    m("rnr-delay-too-short", RETRY, "tuple([microseconds * 1_000 for microseconds in _RNR_TIMER_US])", "tuple([microseconds for microseconds in _RNR_TIMER_US])",
       "the delay of an RNR NAK is a thousandth of what it should be"),
     m("rnr-nak-ignored", ANSWERS, "            self.rnr_nak(view)\n", "            pass\n", "RNR NAKs are ignored"),
     m("timeout-is-linear", RETRY, "return (TIMER_UNIT_NS << timeout) * TIMER_FACTOR if timeout else 0",

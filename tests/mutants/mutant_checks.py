@@ -269,7 +269,7 @@ CHECKS: tuple[tuple[Mutant, str], ...] = (
        "an armed connection hears its primary path by the port of the other"), PATH),
     (m("check-raw-any-port", "adapter/receive_path.py", " or queue_pair.flow.port_number != self._at.number:\n            return _RAW", ":\n            return _RAW",
        "a raw service is that of every port"), PATH),
-    (m("check-manage-first-key", "adapter/receive_path.py", "for pkey in self._at.pkeys):", "for pkey in self._at.pkeys[:1]):",
+    (m("check-manage-first-key", "adapter/receive_path.py", "for pkey in self._at.pkeys]):", "for pkey in self._at.pkeys[:1]]):",
        "queue pair 1 takes the first P_Key of its port alone"), MANAGED),
     (m("check-manage-partition-0", "adapter/receive_path.py", "if view.dest_qp and not any(", "if not any(",
        "queue pair 0 has a partition"), MANAGED),

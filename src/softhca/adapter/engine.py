@@ -114,10 +114,10 @@ class Adapter(Environment):
         self.config = config
         self.device_attributes = device_attributes(config)
         self.notify = notify
-        self.ports = tuple(
+        self.ports = tuple([
             Port(config, overhead_for, number, own, source_port_for)
             for number, own in enumerate(config.ports, 1)
-        )
+        ])
         self.port = self.ports[0]
         for port in self.ports:
             port.management = management_flows(self, port, seed)

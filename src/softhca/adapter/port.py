@@ -135,7 +135,7 @@ class Port:
         """Fill the GID table for a subnet's prefix."""
         self.gid_prefix = prefix
         if self.native:
-            self.gid_table = tuple(prefix.to_bytes(8, "big") + gid[8:] for gid in self.own.gids)
+            self.gid_table = tuple([prefix.to_bytes(8, "big") + gid[8:] for gid in self.own.gids])
         else:
             self.gid_table = self._table.entries
         self.gids = frozenset(self.gid_table) - {NO_GID}

@@ -253,7 +253,7 @@ class ReceivePath:
             return _UNKNOWN_QP
         if view.service != _UD:
             return _SERVICE
-        if view.dest_qp and not any(pkeys_match(pkey, view.pkey) for pkey in self._at.pkeys):
+        if view.dest_qp and not any([pkeys_match(pkey, view.pkey) for pkey in self._at.pkeys]):
             return _PKEY
         flow.receive(view, arrival, now)
         return 0

@@ -27,8 +27,8 @@ SEND_SIGNALED = 2
 SEND_SOLICITED = 4
 SEND_INLINE = 8
 
-_MAY_SEND = cython.declare(tuple, tuple(posting.post_send for posting in POSTING))
-_MAY_RECEIVE = cython.declare(tuple, tuple(posting.post_receive for posting in POSTING))
+_MAY_SEND = cython.declare(tuple, tuple([posting.post_send for posting in POSTING]))
+_MAY_RECEIVE = cython.declare(tuple, tuple([posting.post_receive for posting in POSTING]))
 _ERR = cython.declare(cython.int, ERR)
 _EINVAL = cython.declare(cython.int, errno.EINVAL)
 _BIND = cython.declare(cython.uint, abi.BIND_MW)

@@ -151,7 +151,7 @@ class Impairment:
     def _loss(self, now: int) -> str:
         """Why a packet sent at ``now`` vanishes, or nothing."""
         faults, dice = self.faults, self._dice
-        if self._cuts and any(cut.start_ns <= now < cut.end_ns for cut in self._cuts):
+        if self._cuts and any([cut.start_ns <= now < cut.end_ns for cut in self._cuts]):
             return "partition"
         if faults.flap_ns and is_off(now + self._flap_phase_ns, faults.flap_period_ns, faults.flap_ns):
             return "flap"

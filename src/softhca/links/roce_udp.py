@@ -431,7 +431,7 @@ class RoceUdpLink(Link):
 
     def held_bursts(self) -> int:
         """How many bursts' memory is held."""
-        return sum(held.count for held in self._held.values() if held is not None)
+        return sum([held.count for held in self._held.values() if held is not None])
 
     def next_deadline(self) -> int:
         """`Link.next_deadline`: when the memory of bursts is given back, if nothing more is sent."""

@@ -42,7 +42,7 @@ class AddressMap:
             raise OSError(
                 errno.EINVAL, f"address = {address:#x}: {pages} pages of process {pid} cannot be there"
             )
-        if any(self.pages[slot + i] for i in range(count)):
+        if any([self.pages[slot + i] for i in range(count)]):
             raise OSError(errno.EBUSY, f"slot = {slot}: it is attached already")
         for i in range(count):
             self.bases[slot + i] = address + i * bits.SLOT_BYTES

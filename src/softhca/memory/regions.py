@@ -532,13 +532,13 @@ class RegionTable:
         region.length = length
         region.access = access | (ZERO_BASED if region.zero_based else 0)
         region.first_entry = first
-        region.entry_count = sum(count for _, count in runs)
+        region.entry_count = sum([count for _, count in runs])
         region.page_offset = page_offset
         region.refresh()
 
     def _translate(self, runs: Sequence[Run], access: int, pd: int) -> int:
         """New table entries for runs of frames; the first one's number."""
-        first = self.tpt.allocate(sum(count for _, count in runs))
+        first = self.tpt.allocate(sum([count for _, count in runs]))
         place = first
         for frame, count in runs:
             self.tpt.set_run(place, frame, count, access & bits.RIGHTS_MASK, pd)
@@ -585,13 +585,13 @@ def check_runs(
             errno.EINVAL,
             f"length = {length}: no region of so many bytes at {va:#x}, {page_offset} into its page",
         )
-    if any(frame < 0 or count <= 0 or frame + count > bits.FRAME_MASK + 1 for frame, count in runs):
+    if any([frame < 0 or count <= 0 or frame + count > bits.FRAME_MASK + 1 for frame, count in runs]):
         raise OSError(errno.EINVAL, "frames: a frame number has 32 bits")
-    if sum(count for _, count in runs) != -(-(page_offset + length) // bits.PAGE_BYTES):
+    if sum([count for _, count in runs]) != -(-(page_offset + length) // bits.PAGE_BYTES):
         raise OSError(
             errno.EINVAL, f"frames: they are not those of {length} bytes at page offset {page_offset}"
         )
-    if sum(count for _, count in runs) > capacity:
+    if sum([count for _, count in runs]) > capacity:
         # Before the walk below, whose length another process could choose otherwise.
         raise OSError(errno.ENOMEM, f"frames: there is room for only {capacity} table entries")
     for frame, count in runs:

@@ -101,7 +101,7 @@ class Codec:
                 groups.append([field])
             follows = fixed
         self.runs = [Run(tuple(group)) for group in groups]
-        self.known = frozenset(name for name, _ in fields)
+        self.known = frozenset([name for name, _ in fields])
 
     def encode(self, given: Mapping[str, Any]) -> bytes:
         """Values by name, in the order of the fields; OSError EINVAL for a name or a value that does not
@@ -163,12 +163,12 @@ def _encode(kind: str, value: Any) -> bytes:
         return _COUNT.pack(len(data)) + data
     if kind == "runs":
         runs = value or ()
-        return _COUNT.pack(len(runs)) + b"".join(_RUN.pack(first, count) for first, count in runs)
+        return _COUNT.pack(len(runs)) + b"".join([_RUN.pack(first, count) for first, count in runs])
     counters = value or ()
     names = [name.encode("ascii") for name, _ in counters]
-    return _COUNT.pack(len(names)) + b"".join(
+    return _COUNT.pack(len(names)) + b"".join([
         _NUMBERS["u8"].pack(len(name)) + name + _NUMBERS["u64"].pack(number)
-        for name, (_, number) in zip(names, counters, strict=True))
+        for name, (_, number) in zip(names, counters, strict=True)])
 
 
 def _decode(kind: str, data: bytes, offset: int) -> tuple[Any, int]:

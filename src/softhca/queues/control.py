@@ -257,7 +257,7 @@ class ControlRings:
 
     SIZES = ((COMMAND_ENTRIES, COMMAND_BODY_BYTES), (COMMAND_ENTRIES, REPLY_BODY_BYTES),
              (EVENT_ENTRIES, EVENT_BODY_BYTES))
-    PAGES = sum(plan(entries, body_bytes) for entries, body_bytes in SIZES)
+    PAGES = sum([plan(entries, body_bytes) for entries, body_bytes in SIZES])
 
     def __init__(self, frames: Sequence[int], address_map: AddressMap) -> None:
         if len(frames) != self.PAGES:

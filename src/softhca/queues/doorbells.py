@@ -45,7 +45,7 @@ class DoorbellFifo:
     def __init__(self, slots: int, pages: Sequence[int]) -> None:
         if len(pages) != plan(slots):
             raise OSError(errno.EINVAL, f"doorbells of {slots} queues take {plan(slots)} pages")
-        if any(page <= 0 or page % PAGE_BYTES for page in pages):
+        if any([page <= 0 or page % PAGE_BYTES for page in pages]):
             raise OSError(errno.EFAULT, "the doorbell pages must be mapped and aligned")
         words = (len(pages) - 1) // 2
         self.slots = slots
@@ -58,7 +58,7 @@ class DoorbellFifo:
     @classmethod
     def over(cls, frames: Sequence[int], address_map: AddressMap, slots: int) -> DoorbellFifo:
         """The FIFO over ``plan(slots)`` frames of memory that is shared with this process."""
-        if any(address_map.pid(frame) for frame in frames):
+        if any([address_map.pid(frame) for frame in frames]):
             raise OSError(errno.EFAULT, "doorbells must stand in shared memory")
         return cls(slots, [address_map.address(frame) for frame in frames])
 

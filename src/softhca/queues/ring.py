@@ -76,8 +76,8 @@ class RingLayout:
             raise OSError(
                 errno.EINVAL, f"frames: {entries} entries and {body_bytes} bytes take {pages} pages"
             )
-        if control <= 0 or control % 64 or any(page <= 0 or page % PAGE_BYTES
-                                               for page in (*reference_pages, *body_pages)):
+        if control <= 0 or control % 64 or any([page <= 0 or page % PAGE_BYTES
+                                               for page in (*reference_pages, *body_pages)]):
             raise OSError(errno.EFAULT, "frames: a ring's pages must be mapped and aligned")
         self.entries = entries
         self.body_bytes = body_bytes
@@ -99,7 +99,7 @@ class RingLayout:
         """
         if len(frames) != plan(entries, body_bytes):
             raise OSError(errno.EINVAL, f"frames: a ring of {entries} entries does not take {len(frames)}")
-        if any(address_map.pid(frame) for frame in frames):
+        if any([address_map.pid(frame) for frame in frames]):
             raise OSError(errno.EFAULT, "frames: a ring must stand in shared memory")
         addresses = [address_map.address(frame) for frame in frames]
         bodies = len(addresses) - -(-body_bytes // PAGE_BYTES)

@@ -162,13 +162,14 @@ class ReceiveCredits:
         return self._at_least(self._room // max(self._active, 1))
 
     def _count(self, now_ns: int) -> int:
-        return sum(now_ns - each.last_ns < ACTIVE_NS for each in self._senders.values())
+        return sum([now_ns - each.last_ns < ACTIVE_NS for each in self._senders.values()])
 
     def _forget_one(self) -> None:
-        idle = next((each for each in self._senders.values() if not each.held), None)
-        if idle is not None:
-            del self._senders[idle.source]
-            self.touched.pop(idle, None)
+        for idle in self._senders.values():
+            if not idle.held:
+                del self._senders[idle.source]
+                self.touched.pop(idle, None)
+                return
 
     def _sender(self, source: Source, address: Address) -> Sender:
         found: Sender

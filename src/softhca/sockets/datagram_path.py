@@ -71,11 +71,11 @@ class DatagramPath(Waiting):
 
     def _drive(self, ports: Sequence[DatagramPort]) -> None:
         """A wait drives the devices of these ports."""
-        drivers = list(dict.fromkeys(port.driver for port in ports))
+        drivers = list(dict.fromkeys([port.driver for port in ports]))
         channels = [driver.session.channel for driver in drivers]
         self._several = len(drivers) > 1
-        self._calls = list(dict.fromkeys(port.completion_thread.polling for port in ports))
-        self._polls = bool(channels) and all(each.shares_addresses for each in channels)
+        self._calls = list(dict.fromkeys([port.completion_thread.polling for port in ports]))
+        self._polls = bool(channels) and all([each.shares_addresses for each in channels])
         if len(channels) == 1:
             self._progress = channels[0].look
         else:

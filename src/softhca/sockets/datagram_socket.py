@@ -90,7 +90,7 @@ class DatagramSocket(KernelSocket):
             and defaults.rdma
             and self.settings.datagrams
             and not hasattr(self, "do_handshake")
-            and not any(super(DatagramSocket, self).getsockopt(*each) for each in _SHARING)
+            and not any([super(DatagramSocket, self).getsockopt(*each) for each in _SHARING])
         )
 
     def _keep(self, end: DatagramEnd | None) -> None:
@@ -251,9 +251,9 @@ class DatagramSocket(KernelSocket):
         if self._end is None:
             return super().recvmsg_into(buffers, ancbufsize, flags)
         views = [memoryview(each).cast("B") for each in buffers]
-        if any(each.readonly for each in views):
+        if any([each.readonly for each in views]):
             raise TypeError("recvmsg_into() argument 1 must be an iterable of read-write buffers")
-        data, ancillary, cut, name = self.recvmsg(sum(each.nbytes for each in views), ancbufsize, flags)
+        data, ancillary, cut, name = self.recvmsg(sum([each.nbytes for each in views]), ancbufsize, flags)
         left = memoryview(data)
         for view in views:
             taken = min(view.nbytes, left.nbytes)
@@ -443,7 +443,7 @@ def _may_take(host: str, port: int) -> bool:
     if not connecting.candidates(host, port):
         return False
     with suppressed(*requests.FAILED):
-        if any(not place.address.is_loopback for place in requests.places()):
+        if any([not place.address.is_loopback for place in requests.places()]):
             return True
     connecting.remember_unreached(mapped(host))
     return False

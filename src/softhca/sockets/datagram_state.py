@@ -176,7 +176,7 @@ class DatagramState:
                 del self._partials[source, number]
                 self._drop(FULL, partial.slots)
             return
-        if any(each >= header.pages or pages[each][1] != header.page_bytes(each) for each in indices):
+        if any([each >= header.pages or pages[each][1] != header.page_bytes(each) for each in indices]):
             del self._partials[source, number]
             self._drop(MALFORMED, partial.slots)
         elif len(pages) == header.pages:

@@ -142,7 +142,10 @@ class DatagramEnd(DatagramPath):
 
     def _port_at(self, place: LocalPort) -> DatagramPort | None:
         at = place.device, place.port
-        return next((each for each in self.ports if (each.place.device, each.place.port) == at), None)
+        for port in self.ports:
+            if (port.place.device, port.place.port) == at:
+                return port
+        return None
 
     def retire(self) -> None:
         """Be found no more, and send by the kernel alone, since nobody can find out whose queue pair this is;
@@ -457,7 +460,7 @@ class DatagramEnd(DatagramPath):
         """What was dropped here, by reason; what the adapter dropped is in its own counters."""
         with self._guard:
             self._pump()
-            return sum((port.state.dropped for port in self.ports), Counter())
+            return sum([port.state.dropped for port in self.ports], Counter())
 
     # the end
 
@@ -493,7 +496,7 @@ class DatagramEnd(DatagramPath):
             self._notify_peers()
         if self.ports:
             with suppressed(*requests.FAILED):
-                self.wait(lambda: all(port.idle for port in self.ports), time.monotonic() + GOODBYE_S)
+                self.wait(lambda: all([port.idle for port in self.ports]), time.monotonic() + GOODBYE_S)
         with self._guard:
             self.closed = True
             peers = list(self._peers.values())

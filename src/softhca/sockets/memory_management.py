@@ -75,7 +75,7 @@ class RecordA:
     @property
     def held(self) -> int:
         """Bytes that the application holds."""
-        return sum(end - start for start, end in self._held.items())
+        return sum([end - start for start, end in self._held.items()])
 
     def arrived(self, length: int, aligned: bool = False) -> None:
         """The peer has written ``length`` bytes, from the next page on where ``aligned``.  `ProtocolError`

@@ -502,7 +502,7 @@ class socket(DatagramSocket):
         if address is not None:
             raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
         views = [memoryview(each).cast("B") for each in buffers]
-        if len(views) > 1 and sum(view.nbytes for view in views) <= self.settings.threshold_bytes:
+        if len(views) > 1 and sum([view.nbytes for view in views]) <= self.settings.threshold_bytes:
             views = [memoryview(b"".join(views))]
         return self._send(upgrade, views, flags, self._deadline()[0])
 

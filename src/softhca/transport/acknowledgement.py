@@ -100,7 +100,7 @@ _BAD_RESPONSE = cython.declare(cython.int, WC_BAD_RESP_ERR)
 _PROTECTION_ERROR = cython.declare(cython.int, WC_LOC_PROT_ERR)
 _RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
 _RNR_RETRY_EXCEEDED = cython.declare(cython.int, WC_RNR_RETRY_EXC_ERR)
-_TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
+_TRANSMIT = cython.declare(tuple, tuple([behaviour.transmit for behaviour in BEHAVIOUR]))
 _CREDITS = cython.declare(tuple, CREDITS)
 _NOT_READY = cython.declare(cython.int, NOT_READY)
 _UNPLACED = cython.declare(cython.int, UNPLACED)
@@ -114,7 +114,7 @@ _PERSIST = cython.declare(cython.uint, conditions_that("persist"))
 _IMPLIED_NAK = cython.declare(cython.uint, recoveries_that("implied_nak"))
 _SEQUENCE_NAK = cython.declare(cython.uint, recoveries_that("sequence_nak"))
 _RNR_NAKS = cython.declare(cython.uint, recoveries_that("rnr_nak"))
-_REFUSED = cython.declare(tuple, tuple(row.refused for row in RECOVERIES))
+_REFUSED = cython.declare(tuple, tuple([row.refused for row in RECOVERIES]))
 
 
 class Sender(RequestTransmitter):

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _ERR = cython.declare(cython.int, ERR)
 _SQE = cython.declare(cython.int, SQE)
-_FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
-_FLUSH_RECEIVE = cython.declare(tuple, tuple(behaviour.flush_receive for behaviour in BEHAVIOUR))
+_FLUSH_SEND = cython.declare(tuple, tuple([behaviour.flush_send for behaviour in BEHAVIOUR]))
+_FLUSH_RECEIVE = cython.declare(tuple, tuple([behaviour.flush_receive for behaviour in BEHAVIOUR]))
 
 
 class QueuePair(Connection):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from softhca.wire.route import Route
 
 _ERR = cython.declare(cython.int, ERR)
-_FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
-_START_SEND = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
+_FLUSH_SEND = cython.declare(tuple, tuple([behaviour.flush_send for behaviour in BEHAVIOUR]))
+_START_SEND = cython.declare(tuple, tuple([behaviour.transmit for behaviour in BEHAVIOUR]))
 
 
 class RdDomain:

@@ -29,8 +29,8 @@ _RESET = cython.declare(cython.int, RESET)
 _READ_RESPONSE = cython.declare(cython.uint, READ_RESPONSE)
 _ACKNOWLEDGE = cython.declare(cython.uint, ACKNOWLEDGE)
 _ATOMIC_ACK = cython.declare(cython.uint, ATOMIC_ACK)
-_RECEIVES = cython.declare(tuple, tuple(behaviour.receive for behaviour in BEHAVIOUR))
-_FLUSH_SEND = cython.declare(tuple, tuple(behaviour.flush_send for behaviour in BEHAVIOUR))
+_RECEIVES = cython.declare(tuple, tuple([behaviour.receive for behaviour in BEHAVIOUR]))
+_FLUSH_SEND = cython.declare(tuple, tuple([behaviour.flush_send for behaviour in BEHAVIOUR]))
 
 
 class QueuePairFlow(Flow):

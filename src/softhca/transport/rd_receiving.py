@@ -56,7 +56,7 @@ _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _INVALID_RD = cython.declare(cython.uint, INVALID_RD_REQUEST)
 _INVALID_REQUEST = cython.declare(cython.uint, INVALID_REQUEST)
 _REMOTE_OPERATIONAL = cython.declare(cython.uint, REMOTE_OPERATIONAL)
-_RECEIVES = cython.declare(tuple, tuple(behaviour.receive for behaviour in BEHAVIOUR))
+_RECEIVES = cython.declare(tuple, tuple([behaviour.receive for behaviour in BEHAVIOUR]))
 
 
 class RdReceiver(ReceiveEngine):

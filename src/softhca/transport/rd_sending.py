@@ -70,7 +70,7 @@ _RETRY_EXCEEDED = cython.declare(cython.int, WC_RETRY_EXC_ERR)
 _BIND_ERROR = cython.declare(cython.int, WC_MW_BIND_ERR)
 _UNLIMITED = cython.declare(cython.ulonglong, 1 << 62)
 _RESYNC_COST = cython.declare(cython.ulonglong, 64)
-_START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
+_START_SEND = cython.declare(tuple, tuple([behaviour.start_send for behaviour in BEHAVIOUR]))
 
 
 class RdMessage:

@@ -33,7 +33,7 @@ _RNR_TIMER_US = (
     2_560, 3_840, 5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880,
     163_840, 245_760, 327_680, 491_520,
 )  # fmt: skip
-RNR_TIMER_NS: tuple[int, ...] = tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)
+RNR_TIMER_NS: tuple[int, ...] = tuple([microseconds * 1_000 for microseconds in _RNR_TIMER_US])
 IN_FLIGHT_ENTRIES = 64
 
 _STALL_NS = cython.declare(cython.ulonglong, STALL_NS)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FLUSHED = cython.declare(cython.int, WC_WR_FLUSH_ERR)
 _SIGNALED = cython.declare(cython.uint, SIGNALED)
 _LOCAL = cython.declare(cython.int, LOCAL)
-_START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
+_START_SEND = cython.declare(tuple, tuple([behaviour.start_send for behaviour in BEHAVIOUR]))
 
 
 class SameHostSource(SendQueue):

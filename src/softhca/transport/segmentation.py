@@ -83,16 +83,16 @@ def _packet_table() -> bytes:
 def _header_table() -> bytes:
     """BTH and extension headers in bytes by opcode; 0 for reserved ones."""
     rows = opcodes.OPCODES
-    return bytes(12 + rows[code].extension_bytes if code in rows else 0 for code in range(256))
+    return bytes([12 + rows[code].extension_bytes if code in rows else 0 for code in range(256)])
 
 
 def _front_table() -> bytes:
     """By opcode, which headers stand between BTH and those of the operation: a bit for each of `_FRONTS`."""
     rows = opcodes.OPCODES
-    return bytes(
-        sum(1 << bit for bit, name in enumerate(_FRONTS) if code in rows and name in rows[code].headers)
+    return bytes([
+        sum([1 << bit for bit, name in enumerate(_FRONTS) if code in rows and name in rows[code].headers])
         for code in range(256)
-    )
+    ])
 
 
 _FRONTS = ("rdeth", "deth", "xrceth")

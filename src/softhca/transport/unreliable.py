@@ -35,8 +35,8 @@ CHARGE_NS = 100_000
 
 _CHARGE_NS = cython.declare(cython.ulonglong, CHARGE_NS)
 _BURST_OVERHEAD = cython.declare(cython.ulonglong, BURST_OVERHEAD_BYTES)
-_START_SEND = cython.declare(tuple, tuple(behaviour.start_send for behaviour in BEHAVIOUR))
-_TRANSMIT = cython.declare(tuple, tuple(behaviour.transmit for behaviour in BEHAVIOUR))
+_START_SEND = cython.declare(tuple, tuple([behaviour.start_send for behaviour in BEHAVIOUR]))
+_TRANSMIT = cython.declare(tuple, tuple([behaviour.transmit for behaviour in BEHAVIOUR]))
 _IDLE = cython.declare(cython.int, IDLE)
 _READY = cython.declare(cython.int, READY)
 _WINDOW = cython.declare(cython.int, WINDOW)

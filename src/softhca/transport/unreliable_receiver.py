@@ -59,7 +59,7 @@ DROPS: dict[int, str] = {
     HELD: "drops_held",
 }
 
-_SEQUENCE = cython.declare(tuple, tuple(verdict for row in SEQUENCE for verdict in row))
+_SEQUENCE = cython.declare(tuple, tuple([verdict for row in SEQUENCE for verdict in row]))
 _COLUMNS = cython.declare(cython.int, len(SEQUENCE[0]))
 _POSITIONS = cython.declare(cython.int, 4)
 _GO_ON = cython.declare(cython.int, GO_ON)

@@ -25,7 +25,7 @@ class Part:
     """
 
     def __init__(self, fields: list[Field]) -> None:
-        bits = sum(field.bits for field in fields)
+        bits = sum([field.bits for field in fields])
         self.name = fields[0].name
         self.names = [field.name for field in fields]
         self.widths = [field.bits for field in fields]
@@ -79,11 +79,11 @@ class FieldPacking:
                 self.parts.append(Part([field]))
                 continue
             run.append(field)
-            if sum(each.bits for each in run) in _CODES:
+            if sum([each.bits for each in run]) in _CODES:
                 self._close(run)
         self._close(run)
-        self.packing = struct.Struct(">" + "".join(part.code for part in self.parts))
-        values: Callable[[Any], Any] = attrgetter(*(field.name for field in layout))
+        self.packing = struct.Struct(">" + "".join([part.code for part in self.parts]))
+        values: Callable[[Any], Any] = attrgetter(*[field.name for field in layout])
         self.values = values if len(layout) > 1 else lambda header: (values(header),)
 
     def _close(self, run: list[Field]) -> None:

@@ -23,7 +23,7 @@ _UNLIMITED = cython.declare(cython.int, UNLIMITED)
 MAX_ENTRIES = 64
 MAX_WEIGHT = 255
 
-DEFAULT_LOW = tuple((vl, 64) for vl in range(DATA_VLS))
+DEFAULT_LOW = tuple([(vl, 64) for vl in range(DATA_VLS)])
 
 
 @lru_cache(maxsize=64)
@@ -36,7 +36,7 @@ def _used(entries: tuple[tuple[int, int], ...]) -> tuple[bytes, bytes]:
         if not 0 <= vl < DATA_VLS or not 0 <= weight <= MAX_WEIGHT:
             raise ValueError(f"no entry of VL arbitration: VL {vl} of weight {weight}")
     used = [(vl, weight) for vl, weight in entries if weight]
-    return bytes(vl for vl, _ in used), bytes(weight for _, weight in used)
+    return bytes([vl for vl, _ in used]), bytes([weight for _, weight in used])
 
 
 class _Table:

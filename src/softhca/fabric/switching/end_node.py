@@ -84,7 +84,7 @@ class EndNode(Owner):
 
     def waiting(self) -> int:
         """Packets that have not been handed to the port."""
-        return sum(len(flow.waiting) for flow in self._flows.values())
+        return sum([len(flow.waiting) for flow in self._flows.values()])
 
     def _next(self, flow: _Flow, is_turn: bool, now_ps: int) -> None:
         """Hand the flow's next packet to the port, once the one before has gone there, and those have who

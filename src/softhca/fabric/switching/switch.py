@@ -22,7 +22,7 @@ _VL15 = cython.declare(cython.int, MANAGEMENT_VL)
 
 def lanes_by_service_level(lanes: int) -> tuple[int, ...]:
     """The usual SL→VL table of a port with so many lanes: SL modulo lanes."""
-    return tuple(sl % lanes for sl in range(16))
+    return tuple([sl % lanes for sl in range(16)])
 
 
 class Switch(Owner):
