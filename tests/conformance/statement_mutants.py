@@ -48,7 +48,7 @@ OWN = (
       "payloads may be of any length"),
     m("9.7.5.1.2", RESPONDER, "        self.connection.observe(DUPLICATE_ANSWERED, view.psn, ATOMIC_AGAIN)\n", "        self.run_atomic(resource, view)\n",
       "an atomic that comes again is executed again"),
-    m("9.7.5.2.8", "transport/retry.py", "tuple(microseconds * 1_000 for microseconds in _RNR_TIMER_US)", "tuple(microseconds for microseconds in _RNR_TIMER_US)",
+    m("9.7.5.2.8", "transport/retry.py", "tuple([microseconds * 1_000 for microseconds in _RNR_TIMER_US])", "tuple([microseconds for microseconds in _RNR_TIMER_US])",
       "the wait is a thousandth of what was told"),
     m("9.7.6.1", "transport/retry.py", "if self.retries_left == 0:", "if self.retries_left <= 1:", "one retry less than was set"),
     m("9.7.7.2", "transport/credits.py", "return 2 * power + ((count >> (power - 1)) & 1)", "return 2 * power + 1", "credits are rounded up"),
