@@ -46,6 +46,41 @@ def test_a_closed_stream_is_gone_without_the_collector(connected: Connect) -> No
         gc.enable()
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_stream_in_a_ring_of_objects_is_closed_after_its_peer(
+    server: sockets.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody but its socket knows of it then, and the collector finalizes what it finds in any order."""
+    one = sockets.create_connection(server.getsockname(), timeout=20)
+    other, _ = server.accept()
+    upgrade = one._upgrade
+    assert isinstance(upgrade, Upgrade)
+    number, left = upgrade.tcp.fileno(), threading.Event()
+    ended: list[int] = []
+    leave = Upgrade.leave
+
+    def told(upgrade: Upgrade, abruptly: bool | None) -> None:
+        try:
+            leave(upgrade, abruptly)
+            ended.append(upgrade.stream.error)
+        finally:
+            left.set()
+
+    other.close()
+    assert one.recv(1) == b""
+    end_s = time.monotonic() + limit_s(20)
+    while number in HUB._callbacks:  # until it has seen the end of TCP
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+    monkeypatch.setattr(Upgrade, "leave", told)
+    ring: list[object] = [one]
+    ring.append(ring)
+    del one, upgrade, ring
+    gc.collect()
+    assert left.wait(limit_s(20))
+    assert ended == [errno.EBADF]  # closed, and not only told to be
+
+
 def test_who_may_change_its_memory_is_waited_for(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """No completion is seen before the sender waits for one."""
     one, _ = connected()

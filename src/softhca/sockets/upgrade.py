@@ -57,6 +57,7 @@ class Upgrade:
             self.readiness.close()
             raise
         stream.on_stall = self.liveness.stalled
+        _held.add(self)
 
     @property
     def shared(self) -> bool:
@@ -134,6 +135,7 @@ class Upgrade:
                     HUB.forget(self.tcp.fileno())
                 self.tcp.close()
             self.readiness.close()
+            _held.discard(self)
 
     def drop(self) -> None:
         """The hub: a socket was dropped that was not closed, which closes it."""
@@ -155,6 +157,10 @@ class Upgrade:
                 return
         self.tcp.close()
 
+
+_held: set[Upgrade] = set()
+"""All that have a user.  Else the cyclic garbage collector, which finalizes what it finds in any order, might
+close the descriptors of one whose socket is to be closed by `Upgrade.drop`."""
 
 _upgrades: weakref.WeakValueDictionary[int, Upgrade] = weakref.WeakValueDictionary()
 """By the descriptor's inode: a duplicate of the descriptor is a duplicate of the connection."""
