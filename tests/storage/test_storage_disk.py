@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import struct
 
 import pytest
@@ -74,6 +75,7 @@ def test_a_disk_is_made_sparse_and_once(tmp_path) -> None:
 
 
 def test_what_is_no_disk_is_refused(tmp_path) -> None:
+    opened = os.listdir("/proc/self/fd")
     (tmp_path / "short").write_bytes(b"x" * 511)
     with pytest.raises(ValueError, match="at least one block"):
         FileDisk(tmp_path / "short")
@@ -83,6 +85,23 @@ def test_what_is_no_disk_is_refused(tmp_path) -> None:
         MemoryDisk(4, 100)
     with pytest.raises(FileNotFoundError):
         FileDisk(tmp_path / "none")
+    assert opened == os.listdir("/proc/self/fd")
+
+
+def test_a_disk_goes_on_where_the_system_has_stopped(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "disk"
+    path.write_bytes(bytes(2048))
+    disk = FileDisk(path)
+    whole_read, whole_write = os.preadv, os.pwritev
+    monkeypatch.setattr(os, "preadv", lambda fd, parts, at: whole_read(fd, [parts[0][:300]], at))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: whole_write(fd, [parts[0][:300]], at))
+    wanted = bytes(range(256)) * 4
+    disk.write_from(512, memoryview(wanted))
+    assert path.read_bytes() == bytes(512) + wanted + bytes(512)
+    found = bytearray(1024)
+    disk.read_into(512, memoryview(found))
+    assert found == wanted
+    disk.close()
 
 
 def test_a_file_that_has_become_shorter_is_a_medium_error(tmp_path) -> None:
@@ -93,6 +112,22 @@ def test_a_file_that_has_become_shorter_is_a_medium_error(tmp_path) -> None:
     sense = performed_in_vain(planned(unit_of(disk), scsi.read_10(1, 1)))
     assert sense == scsi.MEDIUM_READ_ERROR
     disk.close()
+
+
+# units
+
+
+def test_who_is_there_is_told_where_there_is_room_for_one_at_least() -> None:
+    unit = unit_of(MemoryDisk(4))
+    asked = bytes([scsi.REPORT_LUNS, 0, 0, 0, 0, 0])
+    assert told(unit, asked + struct.pack(">I", 16)) == struct.pack(">I", 8) + bytes(12)
+    assert refused(unit, asked + struct.pack(">I", 15)) == scsi.INVALID_FIELD_IN_CDB
+
+
+def test_a_page_of_a_unit_that_is_not_there_is_refused() -> None:
+    for asked in (b"\1\0", b"\0\x80"):
+        with pytest.raises(CheckCondition, match="not supported"):
+            plan_without_unit((bytes([scsi.INQUIRY]) + asked + b"\0\x24").ljust(16, b"\0"), [0])
 
 
 # blocks
@@ -123,9 +158,7 @@ def test_blocks_are_written_and_read(sixteen: bool) -> None:
         (0, 65, scsi.LBA_OUT_OF_RANGE),
     ],
 )
-def test_ranges_that_cannot_be_are_refused_before_anything_moves(
-    lba: int, blocks: int, sense: Sense
-) -> None:
+def test_ranges_that_cannot_be_are_refused_before_anything_moves(lba: int, blocks: int, sense: Sense) -> None:
     unit = unit_of(MemoryDisk(64))
     assert refused(unit, scsi.read_16(lba, blocks)) == sense
     assert refused(unit, scsi.read_16(lba, blocks, scsi.WRITE_16)) == sense

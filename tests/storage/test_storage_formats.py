@@ -109,6 +109,7 @@ def test_logical_units_are_named_in_two_ways() -> None:
     assert srp.lun_of(5) == bytes([0, 5, 0, 0, 0, 0, 0, 0])
     assert srp.number_of(srp.lun_of(255)) == 255
     assert srp.number_of(bytes([0x41, 2, 0, 0, 0, 0, 0, 0])) == 0x102  # flat space
+    assert srp.number_of(bytes([0x7F, 0xFF, 0, 0, 0, 0, 0, 0])) == 0x3FFF
     for strange in (b"\1\0" + bytes(6), b"\x80\0" + bytes(6), b"\xc1\1" + bytes(6), bytes(7) + b"\1"):
         assert srp.number_of(strange) is None
     with pytest.raises(ValueError, match="256"):
@@ -190,6 +191,8 @@ def test_sense_data_are_read_in_both_formats() -> None:
         assert scsi.Sense.decode(sense.encode()) == sense
     assert scsi.Sense.decode(bytes([0x72, 0x5, 0x21, 0x01])) == (5, 0x21, 1)
     assert scsi.Sense.decode(bytes([0xF0]) + scsi.NO_SPACE.encode()[1:]) == scsi.NO_SPACE
+    deferred = bytes([0x71, 0, 0xE3]) + scsi.MEDIUM_WRITE_ERROR.encode()[3:]  # with flags beside its key
+    assert scsi.Sense.decode(deferred) == scsi.MEDIUM_WRITE_ERROR
     for strange in (b"", b"\x70", b"\x72\x05\x21", bytes(18), scsi.NO_SPACE.encode()[:13]):
         assert scsi.Sense.decode(strange) is None
     assert str(scsi.LBA_OUT_OF_RANGE) == "logical block address out of range (5/21/00)"
@@ -211,6 +214,7 @@ def test_commands_are_as_long_as_their_numbers_need(lba: int, blocks: int, opcod
 def test_a_capacity_that_cannot_be_is_refused() -> None:
     assert scsi.capacity_of(struct.pack(">QI", 9, 512)) == scsi.Capacity(10, 512)
     assert scsi.Capacity(10, 512).length_bytes == 5120
+    assert scsi.capacity_of(struct.pack(">QI", (1 << 62) - 1, 1 << 16)).block_bytes == 1 << 16
     for last, block in ((9, 0), (9, 513), (9, 1 << 17), (1 << 62, 512)):
         with pytest.raises(ValueError, match="cannot be"):
             scsi.capacity_of(struct.pack(">QI", last, block))

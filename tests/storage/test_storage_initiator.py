@@ -58,6 +58,20 @@ def test_a_command_has_as_much_of_its_table_as_its_message_has_room_for(session:
     assert message[48:64] == TABLE.encode()
 
 
+def test_a_message_that_has_no_room_for_ranges_has_none_of_them() -> None:
+    shortest = initiator.accepted(replace(GRANTED, max_it_bytes=64).encode())
+    _, message = InitiatorSession(shortest).command(LUN, CDB, FROM_TARGET, RANGES, TABLE)
+    assert (srp.Command.decode(message).in_count, message[48:64]) == (0, TABLE.encode())
+    assert len(message) == 68
+
+
+def test_a_response_that_is_shorter_than_both_its_parts_is_cut_short(session: InitiatorSession) -> None:
+    tag, _ = session.command(LUN, CDB)
+    data = bytes(4) + scsi.LBA_OUT_OF_RANGE.encode()[:-1]
+    lengths = {"response_valid": 1, "response_bytes": 4, "sense_valid": 1, "sense_bytes": 18}
+    assert "cut short" in refused(session, response(tag, data, status=2, **lengths))
+
+
 def test_each_command_ends_once(session: InitiatorSession) -> None:
     tag, _ = session.command(LUN, CDB)
     finished, answer = session.receive(response(tag, in_under=1, in_residual=100))

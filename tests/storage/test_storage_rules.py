@@ -16,9 +16,12 @@ from softhca.driver import services
 from softhca.driver.adapters import AdapterEvent
 from softhca.driver.connections import CM_REJECTED, CM_REPLIED, CmPath, CmQueuePair
 from softhca.driver.errors import DriverError
+from softhca.management import ip_service
 from softhca.queues.control_fields import EVENT_PORT_ERR, EVENT_QP_FATAL
 from softhca.storage import IoUnit, MemoryDisk, StorageError, UnitConfig, scsi, srp
 from softhca.storage.block_device import MOST_ATTEMPTS, MOST_WAITING
+from softhca.storage.controller import ManagedDisks
+from softhca.storage.discovery import UnitAddress
 from softhca.storage.errors import MessageError
 from softhca.storage.initiator import Finished, InitiatorSession
 from softhca.storage.initiator_channel import (
@@ -29,6 +32,7 @@ from softhca.storage.initiator_channel import (
     Operation,
 )
 from softhca.storage.logical_unit import TO_DISK
+from softhca.storage.registered import LOCAL_WRITE, RegisteredMemory
 from softhca.storage.session import SEND, WRITE, TargetSession, Work
 from softhca.storage.target_channel import TargetChannel
 from softhca.testing import Network
@@ -91,9 +95,21 @@ def test_an_aborted_response_has_no_sense_data() -> None:
     other.session.receive(managing(srp.LUN_RESET, 3))
     while one.step():
         pass
-    assert [(srp.Response.decode(each).status, len(each)) for each in one.said] == [
-        (scsi.TASK_ABORTED, srp.Response.LENGTH_BYTES)
+    found = [srp.Response.decode(each) for each in one.said]
+    assert [(each.status, each.sense_valid, each.sense_bytes) for each in found] == [
+        (scsi.TASK_ABORTED, 0, 0)
     ] * 2
+    assert {len(each) for each in one.said} == {srp.Response.LENGTH_BYTES}
+
+
+def test_the_place_of_every_command_is_used_again() -> None:
+    _, (host,) = scene()
+    for first in (1, 1 + LIMIT):
+        for tag in range(first, first + LIMIT):
+            host.session.receive(writing(tag, 1, tag))
+        host.collect()
+        assert sorted(each.slot for each in host.under_way) == list(range(LIMIT))
+        assert sorted(tags(host)) == list(range(first, first + LIMIT))
 
 
 def test_what_an_initiator_aborts_is_not_answered_because_another_has_aborted_it_too() -> None:
@@ -209,6 +225,49 @@ def test_a_unit_gives_back_all_that_it_had_of_its_adapters(network: Network) -> 
         assert all(engine.resources.count(kind) for kind in kinds)
         found.unit.close()
         assert [engine.resources.count(kind) for kind in kinds] == [0, 0, 0, 0]
+
+
+def test_a_channel_that_has_ended_is_known_by_nothing(network: Network) -> None:
+    found = Scene(network)
+    channel = channel_of(found)
+    (place,), (other_end,) = found.unit._attachments, found.unit.channels
+    assert (other_end.end.responder_resources, other_end.end.initiator_depth) == (0, 16)  # nobody reads it
+    assert len(place.by_queue_pair) == len(place.by_connection) == 1
+    channel.close()
+    network.run(lambda: not found.unit.channels)
+    assert not place.by_queue_pair
+
+
+def test_memory_that_is_not_registered_is_none() -> None:
+    given_back: list[int] = []
+    memory = SimpleNamespace(address=4096, free=lambda: given_back.append(4096))
+
+    def refuse(*_: object) -> None:
+        raise DriverError(errno.ENOMEM, "there is no room")
+
+    device = SimpleNamespace(alloc_host_memory=lambda length, access: memory, reg_mr=refuse)
+    with pytest.raises(DriverError):
+        RegisteredMemory(device, 1, 4096, LOCAL_WRITE)
+    assert given_back == [4096]
+
+
+def test_more_bytes_less_than_there_were_are_none_of_them(network: Network) -> None:
+    channel = channel_of(Scene(network))
+    channel.under_way[7] = Operation(scsi.read_10(0, 1), length=512, segments=[channel._free.pop()], table=0)
+    assert channel._finish(Finished(7, scsi.GOOD, None, 600, False)).data == b""
+
+
+def test_a_unit_is_asked_by_its_lid_or_by_its_gid() -> None:
+    gid = bytes(range(16))
+    assert (UnitAddress(gid, 5).management.gid, UnitAddress(gid, 5).management.dlid) == (None, 5)
+    assert (UnitAddress(gid).management.gid, UnitAddress(gid).management.dlid) == (gid, 0)
+
+
+def test_what_a_unit_says_of_itself_at_the_ends_of_what_it_may_be() -> None:
+    config = UnitConfig(5, port=1, name="n" * 70)
+    assert config.service_ids == [5, ip_service.service_id(ip_service.TCP, 1)]
+    assert ManagedDisks(config).profile().id_string == b"n" * 64
+    assert UnitConfig(5).service_ids == [5]
 
 
 @pytest.mark.parametrize("missing", ["queue pair", "connection"])
@@ -361,7 +420,6 @@ def test_a_device_that_is_closed_hears_of_no_adapter(network: Network) -> None:
     assert len(found.adapters._listeners) == before + 1
     device.close()
     assert len(found.adapters._listeners) == before
-
 
 
 def test_a_range_of_less_than_nothing_is_none(network: Network) -> None:

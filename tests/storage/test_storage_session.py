@@ -131,6 +131,15 @@ def test_an_additional_cdb_is_passed_over() -> None:
     assert only(host).status == scsi.GOOD
 
 
+def test_an_additional_cdb_that_is_cut_short_is_refused() -> None:
+    _, (host,) = scene()
+    host.session.receive(command(bytes([scsi.TEST_UNIT_READY]), 1, bytes(4), additional_cdb_words=2))
+    while host.step():
+        pass
+    assert host.said[-1][36:] == bytes([0, 0, 0, srp.FIELDS_INVALID])
+    assert only(host).response_valid == 1
+
+
 # order
 
 
