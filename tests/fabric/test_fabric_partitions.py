@@ -55,6 +55,7 @@ def test_rules_of_one_p_key_are_one_partition_and_full_members_full_ones() -> No
 
 
 def test_partitions_without_a_p_key_get_the_first_that_are_free() -> None:
+    assert sorted(read("A:h1;")) == [1, 0x7FFF]
     found = read("A:h1;B=1:h2;:h3=full;default,indx0:SELF;A:h4;")
     assert {key: each.limited | each.full for key, each in found.items()} == {
         1: {HOSTS[2]}, 2: {HOSTS[1]}, 3: {HOSTS[3]}, 4: {HOSTS[4]}, 0x7FFF: {SELF},

@@ -101,6 +101,21 @@ def test_what_is_written_by_hand_is_read_and_gets_guids() -> None:
     assert {link.speed for link in fabric.links} == {LinkSpeed.HDR}
 
 
+def test_words_and_numbers_are_read_in_capitals_too_and_switches_have_either_port_0() -> None:
+    text = 'SwitchGUID=0X10(11)\nSwitch 2 "a" # "enhanced by hand" base port 0\n'
+    for enhanced in (False, True):
+        made = read_ibnetdiscover(text.replace("base", "enhanced") if enhanced else text)
+        (node,) = made.nodes
+        assert (node.guid, node.port_guids, node.enhanced_port_zero) == (0x10, (0x11,), enhanced)
+        assert read_ibnetdiscover(write_ibnetdiscover(made)).nodes[0].enhanced_port_zero == enhanced
+
+
+@pytest.mark.parametrize(("here", "there"), [("# 4xEDR", ""), ("", "# 4xEDR")])
+def test_a_link_is_as_fast_as_either_end_says(here: str, there: str) -> None:
+    text = f'Switch 8 "s"\n[1] "h"[1] {here}\nHca 1 "h"\n[1] "s"[1] {there}\n'
+    assert read_ibnetdiscover(text).links[0].speed is LinkSpeed.EDR
+
+
 def test_a_guid_follows_from_the_name_where_no_line_says_it() -> None:
     fabric = read_ibnetdiscover('Switch 2 "S-0002c90200401234"\nCa 1 "H-0002c9020040ABCD"\n')
     assert [node.guid for node in fabric.nodes] == [0x0002C90200401234, 0x0002C9020040ABCD]
@@ -139,6 +154,8 @@ def test_lids_are_written_where_they_are_known() -> None:
     assert '# "s1-0" base port 0 lid 5 lmc 0\n' in text
     assert '# lid 2 lmc 2 "s1-0" lid 5 4xHDR\n' in text
     assert '# "h1" lid 2 4xHDR\n' in text
+    by_port = write_ibnetdiscover(fat_tree(4, 1), lambda node, port: (16 * node + port, 0))
+    assert '# lid 17 lmc 0 "s1-0" lid 64 4xHDR\n' in by_port  # a switch has the LID of its port 0
 
 
 def test_the_short_form_is_read() -> None:
@@ -162,24 +179,26 @@ def test_the_short_form_may_name_a_generator() -> None:
     ("change", "line", "reason"),
     [
         ((), None, ""),
-        (("[1] \"Switch1\"[1]", "[1] \"Switch1\"[2]"), 3, "half a link: Switch1[1] is linked to Hca1[1]"),
-        (("[1] \"Hca1\"[1]\n", ""), 6, "half a link: Hca1[1] is linked to Switch1[1], which says nothing"),
-        (("[2] \"Switch1\"[4]", "[2] \"Switch1\"[1]"), 4, "half a link: Switch1[4] is linked to Hca2[2]"),
-        (("[1] \"Hca1\"[1]", "[1] \"Hca9\"[1]"), 3, "Switch1[1] is linked to 'Hca9', which is no node"),
-        (("[4] \"Hca2\"[2]", "[1] \"Hca2\"[2]"), 4, "port 1 of Switch1 twice"),
+        (('[1] "Switch1"[1]', '[1] "Switch1"[2]'), 3, "half a link: Switch1[1] is linked to Hca1[1]"),
+        (('[1] "Hca1"[1]\n', ""), 6, "half a link: Hca1[1] is linked to Switch1[1], which says nothing"),
+        (('[2] "Switch1"[4]', '[2] "Switch1"[1]'), 4, "half a link: Switch1[4] is linked to Hca2[2]"),
+        (('[1] "Hca1"[1]', '[1] "Hca9"[1]'), 3, "Switch1[1] is linked to 'Hca9', which is no node"),
+        (('[4] "Hca2"[2]', '[1] "Hca2"[2]'), 4, "port 1 of Switch1 twice"),
         (("[4]", "[9]"), 4, "half a link: Switch1[9] is linked to Hca2[2]"),
-        (("Hca 2 \"Hca2\"", "Hca 2 \"Hca1\""), 8, "two nodes are named 'Hca1'"),
+        (('Hca 2 "Hca2"', 'Hca 2 "Hca1"'), 8, "two nodes are named 'Hca1'"),
         (("Switch 8", "Switch 0"), 2, "Switch1 has 0 ports"),
+        (("Switch 8", "Switch 255"), 2, "Switch1 has 255 ports"),
+        (("Switch 8", "Switch 254"), None, ""),
         (("Switch 8", "Switch 999"), 2, "Switch1 has 999 ports"),
         (("Switch 8", "Bridge 8"), 2, "neither node, port nor GUID: 'Bridge 8"),
-        (("Switch 8 \"Switch1\"", "Switch 8 \"Switch1\" x"), 2, "what is 'x' behind a node?"),
+        (('Switch 8 "Switch1"', 'Switch 8 "Switch1" x'), 2, "what is 'x' behind a node?"),
         (("w=1", "w=3"), 4, "no link is 3 lanes wide"),
         (("w=1", "fast"), 4, "what is 'fast' behind a port?"),
-        (("[1] \"Hca1\"[1]", "[1] Hca1"), 3, "no port: '[1] Hca1'"),
-        (("Hca 2 \"Hca1\"", "caguid=0x10\nHca 2 \"Hca1\""), None, ""),
+        (('[1] "Hca1"[1]', "[1] Hca1"), 3, "no port: '[1] Hca1'"),
+        (('Hca 2 "Hca1"', 'caguid=0x10\nHca 2 "Hca1"'), None, ""),
         (("Switch 8", "switchguid=0x99999999999999999\nSwitch 8"), 2, "neither node"),
         (("Switch 8", "switchguid=9999999999999999999999\nSwitch 8"), 2, "neither node"),
-        (("\nSwitch 8 \"Switch1\"\n", "\n"), 2, "a port before any node"),
+        (('\nSwitch 8 "Switch1"\n', "\n"), 2, "a port before any node"),
         (("\nSwitch", "\ninclude other\nSwitch"), 2, "neither node, port nor GUID: 'include other'"),
     ],
     ids=numbered,
@@ -258,6 +277,8 @@ def test_a_file_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
             read("#" * 101)
         with pytest.raises(TopologyError, match=r"neither|empty"):
             read("x:" if read is read_ibnetdiscover else "#" * 100)
+    just = 'Switch 2 "a"\n'
+    assert len(read_ibnetdiscover(just.ljust(100)).nodes) == 1
 
 
 @pytest.mark.parametrize(("here", "there"), [("w=1", ""), ("", "w=1"), ("w=1", "w=1")])

@@ -88,6 +88,15 @@ def test_what_a_program_is_told_of_its_port() -> None:
     assert session.endpoint.is_manager
 
 
+def test_a_program_that_has_gone_gets_nothing_any_more() -> None:
+    at = sessions()
+    manager, session = manager_of(at), connect(at)
+    at.disconnect(manager, 0)
+    at.receive(session, manager_s_state(1), 1)
+    assert not manager.outgoing
+    assert transactions(session) == [(u.TIMED_OUT, 1)]
+
+
 def test_only_who_has_connected_may_use_a_session() -> None:
     at = sessions()
     connect(at, b"h3", "a")
@@ -315,8 +324,9 @@ def test_an_answer_is_told_by_its_class_and_by_the_program_s_part_of_the_transac
     for management_class in (1, 3):
         requests.add(Datagram(1, 1, 0, 0, mad(management_class, 0x0123_0000_0000_0009)), None, 0)
     assert len(requests) == 2
-    requests.answered(mad(3, 0x0123_0000_0001_0009))
-    assert len(requests) == 2
+    for other in (0x0123_0000_0001_0009, 0x0123_0001_0000_0009):
+        requests.answered(mad(3, other))
+        assert len(requests) == 2
     requests.answered(mad(3, 9))
     assert [each.data[1] for each in requests.expired(LIMIT_NS)] == [1]
 

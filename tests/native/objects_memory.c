@@ -222,13 +222,21 @@ static void device_memory(void)
     CHECK(dm && told.alloc_dm.descriptor == 77 && context.dm_bytes == PAGE + 8);
     attr.log_align_req = 13;
     CHECK(!alloc_dm(&context.context, &attr) && errno == EINVAL);
-    attr.log_align_req = 0, attr.length = MAX_DM_BYTES - PAGE;
+    attr.log_align_req = 0, attr.length = 0;
+    CHECK(!alloc_dm(&context.context, &attr) && errno == EINVAL && context.dm_bytes == PAGE + 8);
+    attr.length = MAX_DM_BYTES - PAGE - 7;
     CHECK(!alloc_dm(&context.context, &attr) && errno == ENOMEM && context.dm_bytes == PAGE + 8);
-    attr.length = PAGE, refuses = EPERM;
+    attr.length--; /* all that is left */
+    struct ibv_dm *rest = alloc_dm(&context.context, &attr);
+    CHECK(rest && context.dm_bytes == MAX_DM_BYTES && !free_dm(rest) && calls.free_dm == 1);
+    attr.length = PAGE, refuses = EPERM, made = dup(0);
+    CHECK(!close(made));
     CHECK(!alloc_dm(&context.context, &attr) && errno == EPERM && context.dm_bytes == PAGE + 8);
+    CHECK(dup(0) == made && !close(made)); /* its file is closed */
     refuses = 0;
     CHECK(!dm->memcpy_to_dm(dm, PAGE, bytes, 8) && !dm->memcpy_from_dm(back, dm, PAGE, 8) && !memcmp(bytes, back, 8));
     CHECK(dm->memcpy_to_dm(dm, PAGE, bytes, 12) == EINVAL && dm->memcpy_to_dm(dm, ~3ull, bytes, 8) == EINVAL);
+    CHECK(!dm->memcpy_to_dm(dm, PAGE + 8, bytes, 0) && dm->memcpy_to_dm(dm, PAGE + 12, bytes, 0) == EINVAL);
     CHECK(dm->memcpy_to_dm(dm, 2, bytes, 4) == EINVAL && dm->memcpy_to_dm(dm, 0, bytes, 2) == EINVAL);
     CHECK(dm->memcpy_from_dm(back, dm, 2, 4) == EINVAL && dm->memcpy_from_dm(back, dm, 0, 2) == EINVAL);
     CHECK(!reg_dm_mr(&pd.pd, dm, 0, 8, 0) && errno == EOPNOTSUPP); /* named from 0 on alone */
@@ -245,7 +253,9 @@ static void device_memory(void)
     CHECK(!ibv_dereg_mr(mr) && slots_taken(0) && told.detach_arena.pages == 2);
     mr = reg_dm_mr(&pd.pd, dm, PAGE, 8, SOFTHCA_ACCESS_ZERO_BASED);
     CHECK(mr && run_told.first % SOFTHCA_SLOT_PAGES == 1 && run_told.count == 1 && !ibv_dereg_mr(mr));
-    CHECK(slots_taken(0) && calls.detach_arena == 3);
+    mr = reg_dm_mr(&pd.pd, dm, PAGE, 8, SOFTHCA_ACCESS_ZERO_BASED | (1u << 20)); /* what may be passed over */
+    CHECK(mr && told.reg_mr.access == SOFTHCA_ACCESS_ZERO_BASED && !ibv_dereg_mr(mr));
+    CHECK(slots_taken(0) && calls.detach_arena == 4);
     made = ((struct dm *)dm)->descriptor;
     CHECK(ftruncate(made, 0) < 0 && fcntl(made, F_GETFD) & FD_CLOEXEC);
     passed = made, passed_bytes = PAGE + 8;
@@ -269,8 +279,16 @@ static void device_memory(void)
     passed_bytes = 0;
     CHECK(!ibv_import_dm(&context.context, 1) && dup(passed) == made); /* none stays open */
     made = ((struct dm *)dm)->descriptor, memory = ((struct dm *)dm)->memory;
-    CHECK(!free_dm(dm) && !context.dm_bytes && calls.free_dm == 1 && fcntl(made, F_GETFD) < 0);
+    CHECK(!free_dm(dm) && !context.dm_bytes && calls.free_dm == 2 && fcntl(made, F_GETFD) < 0);
     CHECK(msync(memory, PAGE, MS_ASYNC) && msync(memory + PAGE, PAGE, MS_ASYNC)); /* nothing is there any more */
+    attr.length = MAX_DM_BYTES; /* the most that there is may be another process's too */
+    dm = alloc_dm(&context.context, &attr);
+    CHECK(dm && (passed = dup(((struct dm *)dm)->descriptor)) >= 0);
+    passed_bytes = MAX_DM_BYTES;
+    imported = ibv_import_dm(&context.context, dm->handle);
+    CHECK(imported && !imported->memcpy_from_dm(back, imported, MAX_DM_BYTES - 8, 8));
+    ibv_unimport_dm(imported);
+    CHECK(!free_dm(dm) && !context.dm_bytes);
     host.dead = EIO; /* as in a forked child, which may still copy */
     attr.length = 8;
     dm = alloc_dm(&context.context, &attr);
@@ -453,6 +471,13 @@ static void events(void)
         CHECK(cq.async_events_got == cq.ex.base.async_events_completed);
         CHECK(srq.async_events_got == srq.srq.events_completed);
     }
+    struct wq wq = {.wq = {.mutex = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER}};
+    struct softhca_event fatal = {.kind = SOFTHCA_EVENT_WQ_FATAL, .element = 5};
+    table_add(&context, &context.wqs, &wq.entry, 5, &wq);
+    CHECK(write(ends[1], &fatal, sizeof fatal) == sizeof fatal && !ibv_get_async_event(&context.context, &event));
+    CHECK(event.element.wq == &wq.wq && wq.async_events_got == 1 && wq.wq.events_completed == 0);
+    ibv_ack_async_event(&event);
+    CHECK(wq.wq.events_completed == 1);
     CHECK(write(ends[1], sent, 3) == 3); /* less than an event: the adapter is not to be trusted */
     CHECK(ibv_get_cq_event(&channel, &seen, &cq_context) == -1 && errno == EIO);
     host.dead = EPERM;
@@ -523,6 +548,21 @@ static void flows(void)
     CHECK(!rule_of(SPEC_IPV6, 8, 40, 33, 3) && asks(21, 3, 16, 6) && !rule_of(SPEC_IPV6, 8, 40, 16, 16));
     CHECK(asks(40, 16, 16, 6) && !rule_of(SPEC_IPV6, 8, 40, 32, 1) && asks(0, 0, 16, 6)); /* a label has 20 bits */
     CHECK(rule_of(0x55, 8, 8, 0, 1) && errno == EOPNOTSUPP);
+    /* two that cannot both be, one that is cut short, and one that is no specification at all */
+    struct {
+        struct ibv_flow_attr attr;
+        unsigned char specs[64];
+    } all = {.attr = {.num_of_specs = 2, .port = 2}};
+    struct flow_spec tcp = {SPEC_TCP, 14}, udp = {SPEC_UDP, 14};
+    memcpy(all.specs, &tcp, sizeof tcp), memcpy(all.specs + 14, &udp, sizeof udp);
+    CHECK(!create_flow(&one_qp.ex.base, &all.attr) && errno == EINVAL);
+    memcpy(all.specs + 14, &tcp, sizeof tcp);
+    struct ibv_flow *both = create_flow(&one_qp.ex.base, &all.attr);
+    CHECK(both && told.create_flow.port_num == 2 && !destroy_flow(both));
+    tcp.size = 13, memcpy(all.specs, &tcp, sizeof tcp), all.attr.num_of_specs = 1;
+    CHECK(!create_flow(&one_qp.ex.base, &all.attr) && errno == EINVAL);
+    tcp = (struct flow_spec){0x55, sizeof tcp - 1}, memcpy(all.specs, &tcp, sizeof tcp);
+    CHECK(!create_flow(&one_qp.ex.base, &all.attr) && errno == EINVAL);
     attr.comp_mask = 1;
     CHECK(!create_flow(&one_qp.ex.base, &attr) && errno == EINVAL);
     attr = (struct ibv_flow_attr){.type = 0x101};
@@ -558,6 +598,14 @@ static void front(void)
     CHECK(create_cq_ex(&context.context, &cq) && parent_told == &pd.pd);
     cq.parent_domain = NULL;
     CHECK(!create_cq_ex(&context.context, &cq) && errno == EINVAL);
+    cq.comp_mask = 4;
+    CHECK(!create_cq_ex(&context.context, &cq) && errno == EOPNOTSUPP);
+    cq.comp_mask = 0, cq.wc_flags = 1 << 8;
+    CHECK(!create_cq_ex(&context.context, &cq) && errno == EOPNOTSUPP);
+    cq.wc_flags = 1 << 7;
+    CHECK(create_cq_ex(&context.context, &cq));
+    CHECK(!create_qp_ex(&context.context, &qp) && errno == EOPNOTSUPP);
+    qp = (struct ibv_qp_init_attr_ex){.comp_mask = 8};
     CHECK(!create_qp_ex(&context.context, &qp) && errno == EOPNOTSUPP);
     qp = (struct ibv_qp_init_attr_ex){.comp_mask = 64, .send_ops_flags = 1 << 10};
     CHECK(!create_qp_ex(&context.context, &qp) && errno == EOPNOTSUPP);
@@ -573,7 +621,11 @@ static void front(void)
     CHECK(open_xrcd(&context.context, &attr) && told.open_xrcd.flags == SOFTHCA_XRCD_CREATE);
     attr.fd = open("/proc/self/exe", O_RDONLY), attr.oflags = 0;
     CHECK(open_xrcd(&context.context, &attr) && told.open_xrcd.flags == SOFTHCA_XRCD_FILE);
-    CHECK(told.open_xrcd.device && told.open_xrcd.inode);
+    struct stat file;
+    CHECK(!fstat(attr.fd, &file) && told.open_xrcd.device == file.st_dev && told.open_xrcd.inode == file.st_ino);
+    CHECK(dup2(attr.fd, 0) == 0); /* a program without standard input has it at 0 */
+    attr.fd = 0;
+    CHECK(open_xrcd(&context.context, &attr) && told.open_xrcd.flags == SOFTHCA_XRCD_FILE);
     refuses = EBUSY;
     CHECK(close_xrcd(xrcd) == EBUSY);
     refuses = 0;
