@@ -126,7 +126,7 @@ def test_both_sides_can_tell_when_both_have_said_all_that_they_may() -> None:
 def test_forged_counts_of_control_messages_are_refused() -> None:
     account = ControlAccount(8, 8)
     account.next()
-    for taken in (2, 0xFFFFFFFF):
+    for taken in (2, 0xFFFFFFFF, 1 << 24, 1 << 31):
         with pytest.raises(ProtocolError):
             account.arrived(taken)
     account.arrived(1)

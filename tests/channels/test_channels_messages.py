@@ -41,6 +41,7 @@ def test_a_greeting_may_have_the_least_and_the_most_room(slots: int) -> None:
 )  # fmt: skip
 def test_an_end_that_cannot_be_is_refused(field: str, value: int) -> None:
     assert END.check() is END
+    assert dataclasses.replace(END, largest_bytes=1 << 33).check().largest_bytes == 1 << 33
     with pytest.raises(ProtocolError):
         dataclasses.replace(END, **{field: value}).check()
     with pytest.raises(ProtocolError):
@@ -105,7 +106,8 @@ def test_malformed_control_messages_are_refused() -> None:
 
 def test_where_a_large_message_is_must_make_sense() -> None:
     data = m.encode_large(1 << 40, 77, 1000)
-    assert m.decode_large(data, 1, 1000) == (1 << 40, 77, 1000)
+    for least in (1, 1000):
+        assert m.decode_large(data, least, 1000) == (1 << 40, 77, 1000)
     for broken, least, most in (
         (data, 1001, 2000), (data, 1, 999), (data[:-1], 1, 1000), (data + b"x", 1, 1000),
         (struct.pack("!QIQ", (1 << 64) - 999, 77, 1000), 1, 1000),
@@ -119,10 +121,10 @@ def test_where_a_large_message_is_must_make_sense() -> None:
     [
         {"slots": 3}, {"slots": 4097}, {"slot_bytes": 63}, {"slot_bytes": 1 << 21}, {"largest_bytes": 100},
         {"largest_bytes": 1 << 34}, {"ack_timeout": 0}, {"ack_timeout": 32}, {"keepalive_s": 0.0},
-        {"linger_s": -1.0}, {"slots": 4.5}, {"keepalive_s": float("nan")},
+        {"linger_s": -1.0}, {"slots": 4.5}, {"ack_timeout": True}, {"keepalive_s": float("nan")},
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
-    ChannelOptions()
+    assert ChannelOptions(linger_s=0.0).linger_s == 0.0
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ChannelOptions(**wrong)

@@ -37,6 +37,7 @@ def test_seconds_are_positive_and_at_most_a_day(text):
 
 def test_seconds_may_be_a_fraction():
     assert seconds("0.25") == 0.25
+    assert seconds("86400") == 86400  # a day
 
 
 def test_percentile_is_the_nearest_rank():
