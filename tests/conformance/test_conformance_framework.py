@@ -104,6 +104,37 @@ def test_verdicts():
     assert done == [1, 2, 3]
 
 
+def test_every_failure_is_told_and_an_obsolete_statement_that_fails_too():
+    checks = (check("C9-184 C9-198", failing), check("C9-184", broken))
+    found, obsolete = report.verdicts([BY_ID["C9-184"], BY_ID["C9-198"]], checks)
+    seen = ["failing: RoCEv2: a cat instead of a dog", "broken: RoCEv2: OSError: no memory"]
+    assert found.document()["failures"] == seen
+    assert (obsolete.result, obsolete.failures) == ("fail", (seen[0],))
+
+
+def test_no_checks_are_none(monkeypatch):
+    monkeypatch.setattr(report, "collect", lambda: (check("C9-184", passing),))
+    assert [report.verdicts([BY_ID["C9-184"]], given)[0].result for given in ((), None)] == [
+        "unchecked", "pass",
+    ]  # fmt: skip
+
+
+def test_statements_are_chosen_in_the_table_s_order():
+    assert report.chosen([]) == list(STATEMENTS)
+    wanted = STATEMENTS[9], STATEMENTS[3]
+    assert report.chosen(each.id for each in wanted) == [STATEMENTS[3], STATEMENTS[9]]
+    with pytest.raises(KeyError, match="no1"):
+        report.chosen(["C9-184", "no1", "no2"])
+
+
+def test_what_a_check_does_is_one_line():
+    def long(setting):
+        """It is done
+        and seen."""
+
+    assert check("C9-184", long).text == "It is done and seen."
+
+
 def test_each_check_runs_once_and_only_those_that_are_wanted_do():
     seen = []
     checks = (check("C9-184 C9-185", seen.append), check("C9-186", failing))
@@ -147,6 +178,14 @@ def test_the_command_fails_when_a_statement_does(capsys, monkeypatch):
     monkeypatch.setattr(report, "collect", lambda: (check("C9-184", failing),))
     assert main(["conformance", "C9-184"]) == 1
     assert "C9-184 failing: RoCEv2: a cat instead of a dog" in capsys.readouterr().out
+    both = (check("C9-184", failing), check("C9-184 C9-185", passing), check("C9-184", broken))
+    monkeypatch.setattr(registry, "collect", lambda: both)
+    assert main(["conformance", "C9-184", "C9-185", "C9-198"]) == 1
+    text = capsys.readouterr().out
+    assert "2 of 3 statements hold or are obsolete" in text
+    assert "C9-184 failing: " in text
+    assert "C9-184 broken: RoCEv2: OSError: no memory" in text
+    monkeypatch.setattr(registry, "collect", lambda: (check("C9-184", failing),))
     assert main(["conformance", "--json", "C9-185"]) == 1
     assert json.loads(capsys.readouterr().out)[0]["result"] == "unchecked"
 
@@ -157,6 +196,8 @@ def test_the_command_chooses_by_service_and_side(capsys, monkeypatch):
     main(["conformance", "--json", "--service", "UD", "--side", "requester"])
     found = {row["id"] for row in json.loads(capsys.readouterr().out)}
     assert found == {"C9-200", "C9-201", "C9-202", "C9-203", "C9-204"}
+    main(["conformance", "--json", "--service", "UC"])
+    assert {row["service"] for row in json.loads(capsys.readouterr().out)} == {"UC", "UC+UD"}
 
 
 def test_an_unknown_statement_is_a_usage_error(capsys):

@@ -296,6 +296,7 @@ def test_numbers_decide_addresses_and_are_taken_once():
     with Network(link="native") as network:
         node, other = network.add(7), network.add(lmc=2)
         assert (node.lid, other.number, other.lid) == (23, 8, 24 << 2)
+        assert network.add(250).number == 250  # the last one
         with pytest.raises(ValueError, match="expected another number"):
             network.add(7)
     for link, name in (("ipv4", "0" * 20 + "ffffc0000207"), ("ipv6", "20010db8" + "0" * 22 + "07")):

@@ -64,3 +64,11 @@ def test_playing_ends_at_its_limit_and_does_nothing_beyond_it() -> None:
     assert not timeline.play(10, 10, seen.append)
     assert done == ["at the limit"]
     assert seen == [20, 21]  # who is asked what went wrong knows when
+
+
+def test_what_is_planned_for_the_moment_is_done_before_it_is_now() -> None:
+    timeline, done = Timeline(0), list[str]()
+    timeline.at(7, done.append, "at the moment")
+    timeline.at(8, done.append, "behind it")
+    timeline.play_to(7, lambda now: None)
+    assert (done, timeline.now, timeline.planned_ns()) == (["at the moment"], 7, 8)
