@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from softhca.channels import Channel, ChannelAccessError, ChannelError, registra
 from softhca.channels import messages as m
 from softhca.channels.link import Link
 from softhca.channels.messages import Control
-from softhca.channels.named import Grant, NamedBuffers, Rights, SharedBuffer
+from softhca.channels.named import MOST_NAMES, Grant, NamedBuffers, Rights, SharedBuffer
 from softhca.channels.windows import Windows
 from softhca.verbs.mr import MR
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
@@ -64,6 +65,9 @@ def test_a_peers_buffer_is_let_go_when_its_last_operation_has_ended(
     for number, name in ((1, "idle"), (2, "busy")):
         named.on_control(shared(number, name))
     busy = named.peers["busy"]
+    busy.users = 1
+    named.leave(busy)
+    assert not said  # nothing was revoked
     busy.users = 2
     for number in (1, 2):
         named.on_control(Control(m.UNSHARE, number=number))
@@ -193,3 +197,34 @@ def test_an_array_is_known_by_itself_and_kept_while_it_is_used(pair: Pair) -> No
     assert memory.registrations == before + 3
     for each in (third, again):
         each.release()
+
+
+def test_as_many_names_as_there_may_be_and_no_more(named: NamedBuffers) -> None:
+    boxes = [buffer(f"box {number}") for number in range(MOST_NAMES)]
+    for number, box in enumerate(boxes, 1):
+        named.announce(box)
+        named.on_control(shared(number, f"peer's {number}"))
+    assert named.revoke(boxes[0])
+    with pytest.raises(ChannelError, match="at most"):  # one that the peer has not let go of counts
+        named.announce(buffer("one more"))
+    with pytest.raises(m.ProtocolError, match="too many"):
+        named.on_control(shared(MOST_NAMES + 1, "one more"))
+
+
+def test_what_a_peer_cannot_have_said_of_buffers_is_refused(named: NamedBuffers) -> None:
+    named.on_control(shared(1, "box"))
+    for name, number in (("box", 2), ("another", 1)):
+        with pytest.raises(m.ProtocolError, match="twice"):
+            named.on_control(shared(number, name))
+    last = Control(m.SHARE, number=3, address=(1 << 64) - 64, length=64, key=1, flags=m.READ, name="last")
+    named.on_control(last)
+    with pytest.raises(m.ProtocolError, match="65 bytes"):
+        named.on_control(dataclasses.replace(last, number=4, length=65, name="behind"))
+    for number in (0, 1):  # none was ever shared here
+        with pytest.raises(m.ProtocolError, match="not revoked"):
+            named.on_control(Control(m.UNSHARED, number=number))
+    with pytest.raises(ValueError, match="no rights"):
+        Rights.of(Rights(0))
+    assert Grant(1, "box", 0, 64, 1, Rights.READ).place(56, 8, Rights.READ) == 56
+    with pytest.raises(ChannelAccessError, match="not within"):
+        Grant(1, "box", 0, 64, 1, Rights.READ).place(57, 8, Rights.READ)
