@@ -1,6 +1,7 @@
 """Event channels: an event makes the host's end readable, a full one blocks nobody and loses nothing."""
 
 import errno
+import resource
 import select
 import socket
 
@@ -9,7 +10,7 @@ from runtime_served import readable
 
 from softhca.queues.control import EVENT_BYTES, decode_event
 from softhca.queues.control_fields import CQ_EVENTS, EVENT_COMPLETION, EVENT_CQ_ERR
-from softhca.runtime.event_channels import MAX_CHANNELS, EventChannels
+from softhca.runtime.event_channels import FEW_CHANNELS, MAX_CHANNELS, EventChannels, most_channels
 from softhca.runtime.wake_socket import WakeSocket
 
 
@@ -125,8 +126,17 @@ def test_the_adapters_end_is_seen_behind_the_last_event(host):
     end.close()
 
 
-def test_a_host_has_so_many_and_no_more(host):
-    ends = [host.open()[1] for _ in range(MAX_CHANNELS)]
+@pytest.mark.parametrize(("descriptors", "most"), [
+    (64, FEW_CHANNELS), (1024, 512), (20_000, MAX_CHANNELS), (resource.RLIM_INFINITY, MAX_CHANNELS),
+])
+def test_a_host_has_half_of_the_descriptors_within_bounds(monkeypatch, descriptors, most):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+    assert most_channels() == most
+
+
+def test_a_host_has_so_many_and_no_more(host, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (520, 520))
+    ends = [host.open()[1] for _ in range(260)]  # more than 127 queue pairs of rdma_create_qp have
     with pytest.raises(OSError, match="at most") as refusal:
         host.open()
     assert refusal.value.errno == errno.EMFILE

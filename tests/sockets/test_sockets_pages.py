@@ -6,6 +6,7 @@ import errno
 import gc
 import mmap
 import os
+import signal
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from softhca.driver.errors import DriverError
+from softhca.machine import deferred_signals
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.sockets import memory_processing
 from softhca.sockets.memory_processing import PageBuffer, Pool, PoolError, page_list, space_of
@@ -313,3 +315,57 @@ def test_the_memory_of_a_program_has_one_key_and_none_where_the_adapter_cannot(d
 def test_what_is_lent_is_what_stands_there(pool: Pool) -> None:
     view = pool.lend(PAGE - 1, 2, lambda: None)
     assert bytes(view) == b"\0\1" == bytes_at(pool.address + PAGE - 1, 2)
+
+
+class Interrupted(Exception):
+    """What the handler raises."""
+
+
+@pytest.fixture
+def interrupted() -> Iterator[None]:
+    """A handler of SIGUSR1 that raises."""
+
+    def raises(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, raises)
+    deferred_signals.look_for_handlers()
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.skipif((deferred_signals.__file__ or "").endswith(".py"), reason="sections are compiled")
+@pytest.mark.parametrize("when", ["made", "dropped"])
+def test_a_buffer_leaves_no_descriptor_where_a_handler_raises(
+    monkeypatch: pytest.MonkeyPatch, interrupted: None, when: str
+) -> None:
+    create, close = os.memfd_create, os.close
+    made: list[int] = []
+    closed: list[int] = []
+
+    def creating(name: str, flags: int) -> int:
+        made.append(create(name, flags))
+        if when == "made":
+            signal.raise_signal(signal.SIGUSR1)
+        return made[0]
+
+    def closing(number: int) -> None:
+        if when == "dropped":
+            signal.raise_signal(signal.SIGUSR1)
+        close(number)
+        closed.append(number)
+
+    monkeypatch.setattr(os, "memfd_create", creating)
+    monkeypatch.setattr(os, "close", closing)
+
+    def make_and_drop() -> None:
+        buffer = PageBuffer(PAGE)
+        del buffer
+        for _ in range(100):  # Python code, in which what has come is handled
+            pass
+
+    with pytest.raises(Interrupted):
+        make_and_drop()
+    monkeypatch.undo()
+    assert closed == made
+    assert len(made) == 1

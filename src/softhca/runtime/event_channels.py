@@ -11,6 +11,7 @@ here.
 from __future__ import annotations
 
 import errno
+import resource
 import select
 import socket
 from collections.abc import Callable
@@ -18,8 +19,18 @@ from collections.abc import Callable
 from softhca.queues.control import Event, encode_event
 from softhca.runtime.wake_socket import WakeSocket
 
-MAX_CHANNELS = 256
-"""Of one host."""
+MAX_CHANNELS = 4096
+"""Of one host, where half of the process's descriptors are as many; `rdma_create_qp` opens two each."""
+FEW_CHANNELS = 256
+"""Of one host, however few descriptors the process may have."""
+
+
+def most_channels() -> int:
+    """How many one host may have: no more than leave descriptors to others, by RLIMIT_NOFILE."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return MAX_CHANNELS
+    return min(MAX_CHANNELS, max(FEW_CHANNELS, limit // 2))
 
 
 class EventChannel:
@@ -86,11 +97,12 @@ class EventChannels:
     def open(self, channels: dict[int, EventChannel]) -> tuple[int, WakeSocket]:
         """Add a channel to a host's ``channels``; its number there, and the host's end.
 
-        OSError EMFILE: the host has MAX_CHANNELS, or the process no descriptor left.
+        OSError EMFILE: the host has `most_channels`, or the process no descriptor left.
         """
-        if len(channels) >= MAX_CHANNELS:
-            raise OSError(errno.EMFILE, f"a host has {MAX_CHANNELS} event channels at most")
-        number = next(each for each in range(1, MAX_CHANNELS + 1) if each not in channels)
+        most = most_channels()
+        if len(channels) >= most:
+            raise OSError(errno.EMFILE, f"a host has {most} event channels at most here (ulimit -n)")
+        number = next(each for each in range(1, most + 1) if each not in channels)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         channel = EventChannel(ours, self._epoll.modify)
         self._epoll.register(channel.fileno(), 0)  # what comes unasked is the end of the other side

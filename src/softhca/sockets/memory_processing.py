@@ -13,13 +13,14 @@ import ctypes
 import errno
 import mmap
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 from softhca.driver.errors import DriverError
-from softhca.machine import primitives
+from softhca.machine import deferred_signals, primitives
 from softhca.machine.signals import raised_by_handler, suppressed
 from softhca.memory.bits import PAGE_BYTES
 from softhca.sockets.protocol import BEHIND_BYTES, Offer
@@ -227,15 +228,15 @@ class PageBuffer(mmap.mmap):
 
     def __new__(cls, length: int) -> PageBuffer:
         length = -(-length // PAGE_BYTES) * PAGE_BYTES
-        fd = os.memfd_create("softhca-buffer", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(fd, length)
-            made = super().__new__(cls, fd, length)
-        except BaseException:
-            os.close(fd)
-            raise
-        made._mappings = _Mappings(fd, primitives.address_of(made))
-        weakref.finalize(made, made._mappings.drop).atexit = False
+        with deferred_signals.section():  # whose descriptor it is nobody else knows
+            fd = os.memfd_create("softhca-buffer", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(fd, length)
+                made = super().__new__(cls, fd, length)
+            except BaseException:
+                os.close(fd)
+                raise
+            made._mappings = _Mappings(fd, primitives.address_of(made))
         return made
 
     def __init__(self, length: int) -> None:
@@ -291,6 +292,13 @@ class PageBuffer(mmap.mmap):
     def __exit__(self, *_: object) -> None:
         """`close`, which ``mmap``'s own does not call."""
         self.close()
+
+    def _drop(self) -> None:
+        mappings: _Mappings | None = getattr(self, "_mappings", None)
+        if mappings is not None and not sys.is_finalizing():
+            mappings.drop()
+
+    __del__ = deferred_signals.finalizer(_drop)
 
 
 class Page(NamedTuple):
