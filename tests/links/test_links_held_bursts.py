@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -214,3 +215,18 @@ def test_a_socket_with_room_for_held_bursts_still_receives_nothing() -> None:
             other.sendto(b"unasked", endpoint.getsockname())  # loopback: it is there, or dropped, by now
             with pytest.raises(BlockingIOError):
                 endpoint.recv(16)
+
+
+def test_room_for_held_bursts_takes_no_descriptor() -> None:
+    """A program that has none left sends all the same: the adapter asks in the middle of its work."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with sender() as endpoint:
+        free = os.dup(endpoint.fileno())
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))  # the next one would be that
+        try:
+            granted = sockets.hold_bursts(endpoint.fileno())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert granted == (0 if os.cpu_count() == 1 else sockets.receive_buffer_bytes(endpoint))
+        endpoint.getsockname()  # it is open still

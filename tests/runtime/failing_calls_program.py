@@ -176,8 +176,8 @@ def meeting(kept: Kept) -> None:
                 end_s = time.monotonic() + LIMIT_S
                 while not (found := one.send_cq.poll(1)[1]) and time.monotonic() < end_s:
                     time.sleep(0.001)
-                if [each.status for each in found] != [e.IBV_WC_SUCCESS]:
-                    raise AssertionError(f"no success, but {found}")
+                if (ended := [each.status for each in found]) != [e.IBV_WC_SUCCESS]:
+                    raise AssertionError(f"no success, but {ended}")
             near.pd.close()
             near.send_cq.close()
             near.recv_cq.close()

@@ -152,13 +152,15 @@ def hold_bursts(descriptor: int) -> int:
         return 0
     instruction = struct.pack("=HBBI", 6, 0, 0, 0)  # BPF_RET | BPF_K, 0 bytes: drop what comes
     program = struct.pack("@HP", 1, address_of(instruction, False))
-    with socket.socket(fileno=os.dup(descriptor)) as endpoint:
-        try:
-            endpoint.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-            _set_buffer(endpoint, socket.SO_RCVBUF, _SO_RCVBUFFORCE, HELD_BUFFER_BYTES)
-        except OSError:
-            return 0
+    endpoint = socket.socket(fileno=descriptor)  # no copy: there may be no descriptor left
+    try:
+        endpoint.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+        _set_buffer(endpoint, socket.SO_RCVBUF, _SO_RCVBUFFORCE, HELD_BUFFER_BYTES)
         return receive_buffer_bytes(endpoint)
+    except OSError:
+        return 0
+    finally:
+        endpoint.detach()
 
 
 def most_senders() -> int:
