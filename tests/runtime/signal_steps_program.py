@@ -193,6 +193,7 @@ class Streams:
         self.server.settimeout(LIMIT_S)
         self.pair: list[Any] = []
         self.made: list[Any] = []
+        self.buffer, self.much = sockets.PageBuffer(1 << 16), bytes(1 << 16)
         self.connect_pair()
 
     def connect_pair(self) -> None:
@@ -210,6 +211,16 @@ class Streams:
         self.pair[1].recv(10)
         self.pair[0].shutdown(sockets.SHUT_WR)
 
+    def lends(self) -> None:
+        self.pair[0].sendall(b"z" * 40_000)
+        for _ in range(2):
+            self.pair[1].recv_view(10).release()
+
+    def maps(self) -> None:
+        self.pair[0].sendall(self.much)
+        self.pair[1].recv_into(self.buffer)
+        self.buffer.release()
+
     def waits(self) -> None:
         self.pair[1].settimeout(0.005)
         try:
@@ -222,9 +233,12 @@ class Streams:
         self.pair[0].close()
 
     def check(self) -> None:
-        """What was there goes on, unless it was closed, and a new connection works."""
+        """What was there goes on, unless it was closed, and a new connection works.  The program holds none
+        of what has come."""
         one, other = self.pair
+        self.buffer.release()
         if one.fileno() >= 0 and one.stream is not None:
+            assert not other.stream.held_bytes
             other.settimeout(LIMIT_S)
             other.sendall(b"back")
             assert one.recv(4, sockets.MSG_WAITALL) == b"back"
@@ -252,6 +266,7 @@ class Datagrams:
     """Datagram sockets over RDMA."""
 
     def __init__(self) -> None:
+        self.buffer, self.much = sockets.PageBuffer(1 << 16), bytes(60_000)
         self.pair = [self._bound(), self._bound()]
         self.check()
 
@@ -268,8 +283,19 @@ class Datagrams:
         self.pair[0].sendto(b"x" * 100, self.pair[1].getsockname())
         self.pair[1].recv(200)
 
+    def lends(self) -> None:
+        self.pair[0].sendto(b"x" * 100, self.pair[1].getsockname())
+        self.pair[1].recv_view(200).release()
+
+    def maps(self) -> None:
+        self.pair[0].sendto(self.much, self.pair[1].getsockname())
+        self.pair[1].recv_into(self.buffer)
+        self.buffer.release()
+
     def check(self) -> None:
-        """What has arrived is taken, and then one arrives as it was sent."""
+        """What has arrived is taken, and then one arrives as it was sent; all room is the senders' again, but
+        what a datagram has that was not sent to its end."""
+        self.buffer.release()
         self.pair[1].settimeout(0)
         try:
             while True:
@@ -280,6 +306,9 @@ class Datagrams:
         self.pair[0].sendto(number, self.pair[1].getsockname())
         while self.pair[1].recv(200) != number:
             pass
+        for port in self.pair[1]._end.ports:
+            used = port.state.used - sum(len(each.slots) for each in port.state._partials.values())
+            assert not used, f"{used} slots are nobody's"
 
     def clear(self) -> None:
         """Nothing is kept."""

@@ -36,6 +36,7 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("verbs_domains", 2), ("verbs_regions", 7), ("verbs_queues", 11), ("verbs_connections", 67),
     ("verbs_polls", 3), ("verbs_waits", 2),
     ("streams_connects", 67), ("streams_exchanges", 1), ("streams_waits", 5), ("streams_closes", 29),
+    ("streams_lends", 1), ("streams_maps", 1), ("datagrams_lends", 1), ("datagrams_maps", 1),
     ("verbs_contexts", 23), ("datagrams_opens", 97), ("identifiers_opens", 61), ("identifiers_connects", 397),
     ("datagrams_exchanges", 1), ("channels_exchanges", 1), ("channels_buffers", 5), ("channels_closes", 61),
     ("mailboxes_exchanges", 5), ("mailboxes_many", 7), ("mailboxes_requests", 3),

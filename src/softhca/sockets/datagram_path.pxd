@@ -1,3 +1,4 @@
+from softhca.machine cimport deferred_signals
 from softhca.machine.processor cimport Readable
 from softhca.sockets.datagram_credits cimport SendCredit
 from softhca.sockets.datagram_port_path cimport DatagramPortPath

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import cython
 
+from softhca.machine import deferred_signals
 from softhca.machine.processor import Readable
 from softhca.sockets.datagram_credits import SendCredit
 from softhca.sockets.datagram_port_path import FAILED, DatagramPortPath
@@ -203,9 +204,13 @@ class DatagramPath(Waiting):
                 self._pump()
             for port in self.ports:
                 if port.state.queue:
-                    result = take(port, port.state.queue[0])
-                    if not peek:
-                        port.state.queue.popleft()
+                    deferred_signals.begin()  # it is taken whole: its room is given back once
+                    try:
+                        result = take(port, port.state.queue[0])
+                        if not peek:
+                            port.state.queue.popleft()
+                    finally:
+                        deferred_signals.end()
                     self._pump()
                     self._changed()
                     return [result]

@@ -1,5 +1,6 @@
 from softhca.driver.polling cimport CompletionPoller
 from softhca.driver.work_requests cimport Completion
+from softhca.machine cimport deferred_signals
 from softhca.machine.primitives cimport address_of, bytes_at
 from softhca.sockets.datagram_state cimport DatagramState
 from softhca.sockets.staging cimport Staging

@@ -20,6 +20,7 @@ import cython
 from softhca.driver.errors import DriverError
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion, Element, ReceiveRequest
+from softhca.machine import deferred_signals
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.memory.bits import PAGE_BYTES
 from softhca.sockets.datagram_protocol import (
@@ -141,9 +142,10 @@ class DatagramPortPath:
         return self._poller.waiting() != 0
 
     def pump(self) -> None:
-        """Take all completions there are."""
+        """Take all completions there are; no signal handler comes between."""
         if self.failed:
             return
+        deferred_signals.begin()
         try:
             if self._poller.waiting():
                 self._take()
@@ -153,6 +155,8 @@ class DatagramPortPath:
                 self._post_receives()
         except FAILED:
             self.failed = True
+        finally:
+            deferred_signals.end()
 
     def _take(self) -> None:
         poller: CompletionPoller = self._poller

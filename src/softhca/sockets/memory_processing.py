@@ -15,8 +15,8 @@ import mmap
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from softhca.driver.errors import DriverError
@@ -82,10 +82,11 @@ class Pool:
 
     def lend(self, offset: int, length: int, released: Callable[[], object]) -> memoryview:
         """A view of pool memory; ``released`` is called once it and all views made of it are released."""
-        with self._lock:
-            self._lent += 1
-        array: Any = _array_type(length).from_address(self.address + offset)
-        weakref.finalize(array, self.returned, released).atexit = False
+        with deferred_signals.section():
+            with self._lock:
+                self._lent += 1
+            array = _array_type(length).from_address(self.address + offset)
+            array.returned = partial(self.returned, released)
         return memoryview(array).cast("B")
 
     def returned(self, released: Callable[[], object]) -> None:
@@ -147,13 +148,23 @@ _TYPES: dict[int, Any] = {}
 
 
 def _array_type(length: int) -> Any:
-    """A ctypes array that weak references can name; few lengths are kept."""
+    """A ctypes array that calls its ``returned`` when it goes; few lengths are kept."""
     found = _TYPES.get(length)
     if found is None:
         if len(_TYPES) >= 64:
             _TYPES.clear()
-        found = _TYPES[length] = type("LentBytes", (ctypes.c_ubyte * length,), {})
+        found = _TYPES[length] = type("LentBytes", (ctypes.c_ubyte * length,), {"__del__": _GIVE_BACK})
     return found
+
+
+def _give_back(lent: Any, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+    # Held, as is_finalizing below: as the interpreter ends, names of this module may have gone.
+    returned = getattr(lent, "returned", None)
+    if returned is not None and not is_finalizing():
+        returned()
+
+
+_GIVE_BACK = deferred_signals.finalizer(_give_back)
 
 
 class _Mappings:
@@ -170,31 +181,33 @@ class _Mappings:
         back; ``keep`` what is in them.  OSError where the system has no room for that: they stay mapped then,
         and the sender does not get theirs.
         """
-        with self.lock:
-            found = self.parts.get(offset)
-            if found is None:
-                return
-            length, released = found
-            place = self.address + offset
-            if keep:
-                os.pwrite(self.fd, primitives.bytes_at(place, length), offset)
-            result = primitives.map_pages(place, length, self.fd, offset)
-            if result:
-                why = f"a receive buffer cannot have its own pages again: {os.strerror(-result)}"
-                raise OSError(-result, why)
-            del self.parts[offset]
-        released()
+        with deferred_signals.section():
+            with self.lock:
+                found = self.parts.get(offset)
+                if found is None:
+                    return
+                length, released = found
+                place = self.address + offset
+                if keep:
+                    os.pwrite(self.fd, primitives.bytes_at(place, length), offset)
+                result = primitives.map_pages(place, length, self.fd, offset)
+                if result:
+                    why = f"a receive buffer cannot have its own pages again: {os.strerror(-result)}"
+                    raise OSError(-result, why)
+                del self.parts[offset]
+            released()
 
     def copy(self, offset: int, copied: Callable[[], int]) -> bool:
         """Give the pages back that are mapped at ``offset``, once ``copied`` has put copies there; whether
         it has (it returns 0 or −errno).
         """
-        with self.lock:
-            found = self.parts.get(offset)
-            if found is None or copied():
-                return False
-            del self.parts[offset]
-        found[1]()
+        with deferred_signals.section():
+            with self.lock:
+                found = self.parts.get(offset)
+                if found is None or copied():
+                    return False
+                del self.parts[offset]
+            found[1]()
         return True
 
     def leave(self, offset: int) -> None:
@@ -293,9 +306,9 @@ class PageBuffer(mmap.mmap):
         """`close`, which ``mmap``'s own does not call."""
         self.close()
 
-    def _drop(self) -> None:
+    def _drop(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         mappings: _Mappings | None = getattr(self, "_mappings", None)
-        if mappings is not None and not sys.is_finalizing():
+        if mappings is not None and not is_finalizing():
             mappings.drop()
 
     __del__ = deferred_signals.finalizer(_drop)

@@ -1,5 +1,6 @@
 from softhca.driver.polling cimport CompletionPoller
 from softhca.driver.work_requests cimport Completion
+from softhca.machine cimport deferred_signals
 from softhca.sockets.behind_pool cimport BehindPool
 from softhca.sockets.stream_receiving cimport Receiver
 from softhca.sockets.stream_sending cimport Sender
@@ -26,6 +27,7 @@ cdef class StreamPath(Waiting):
 
     cdef bint _is_due(self) except -1
     cdef bint _is_over(self) except -1
+    cpdef object _answer(self)
     cpdef object _request_event(self)
     cpdef object _take(self)
     cpdef object _take_told(self, StreamState state)

@@ -19,6 +19,7 @@ import cython
 from softhca.driver.errors import DriverError
 from softhca.driver.polling import CompletionPoller
 from softhca.driver.work_requests import Completion
+from softhca.machine import deferred_signals
 from softhca.sockets.behind_pool import BehindPool
 from softhca.sockets.protocol import CREDIT, IMMEDIATE, RING_ENTRIES, WAKE, ProtocolError
 from softhca.sockets.staging import SHORT_BYTES
@@ -140,10 +141,17 @@ class StreamPath(Waiting):
 
     def _pump(self) -> None:
         """With the lock held: take all completions there are, and what the peer has told in memory, and
-        answer them.
+        answer them: no signal handler comes between.
         """
         if self._pumping or self._closed or self._state is None:
             return
+        deferred_signals.begin()
+        try:
+            self._answer()
+        finally:
+            deferred_signals.end()
+
+    def _answer(self) -> None:
         sender: Sender = self.sender
         self._pumping = True
         try:
@@ -307,7 +315,11 @@ class StreamPath(Waiting):
                 if self.receiving_ended:
                     return 0
                 if state.own.available:
-                    taken = take()
+                    deferred_signals.begin()  # else what is taken and not kept would be nobody's room
+                    try:
+                        taken = take()
+                    finally:
+                        deferred_signals.end()
                     self._after_receive()
                     return taken
                 if self.error and not (state.finished and not state.was_reset):
