@@ -286,7 +286,7 @@ class BuildModules(build_ext):
             self.context.utility_pxds = {}  # of memoryviews
         for scope in [scope for _, scope in self.context.pxds.values()]:
             if scope.qualified_name != extension.name:
-                # What makes a C function (a cpdef that is extern) an object: only the module that has it does.
+                # What makes an object of a C function, of a cpdef that is extern: its own module alone does.
                 scope.utility_code_list = [code for code in scope.utility_code_list
                                            if getattr(code, "name", "") != "cfunc.to_py"]
                 for entry in scope.cfunc_entries:
