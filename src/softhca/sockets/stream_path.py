@@ -152,6 +152,7 @@ class StreamPath(Waiting):
             deferred_signals.end()
 
     def _answer(self) -> None:
+        """What `_pump` does, in its section."""
         sender: Sender = self.sender
         self._pumping = True
         try:
