@@ -26,6 +26,8 @@ SWAP = "memory/paged_swap.py"
 PAGED_MEMORY = "memory/paged_memory.py"
 ON_KEYS = "memory/test_memory_keys.py"
 ON_PAGED = "memory/test_memory_paged.py"
+ON_PAGED_ON_DEMAND = "memory/test_memory_paged_on_demand.py"
+ON_PAGED_SWAP = "memory/test_memory_paged_swap.py"
 FLOW_RULES = "verbs/flow_rules.py"
 ON_FLOWS = "verbs/test_verbs_flow_rules.py"
 ON_RMPP = "management/test_management_rmpp.py"
@@ -181,11 +183,11 @@ ROOMS: tuple[tuple[Mutant, str], ...] = (
     (m("windows-fast-key-is-not-counted", "memory/windows.py", "        self.keys_withdrawn += fast.withdraw()\n        return 0", "        fast.withdraw()\n        return 0",
        "operations that lost the key of a fast region are not counted"), "memory/test_memory_windows.py"),
     (m("swap-file-counts-twice", SWAP, "self._count += count - self._held.count(1, page, page + count)", "self._count += count",
-       "the room of a swap file is never given back"), ON_PAGED),
+       "the room of a swap file is never given back"), ON_PAGED_SWAP),
     (m("swap-file-read-for-ever", SWAP, "            if read <= 0:\n                raise", "            if read < 0:\n                raise",
-       "a swap file that was cut hangs its reader"), ON_PAGED),
+       "a swap file that was cut hangs its reader"), ON_PAGED_SWAP),
     (m("paged-request-of-any-size", PAGED_MEMORY, "min(max(wanted >> layout.WANTED_SHIFT, 1), MOST_AT_ONCE, self.pages - first)", "min(max(wanted >> layout.WANTED_SHIFT, 1), self.pages - first)",
-       "an attachment has all of a memory brought by one request"), ON_PAGED),
+       "an attachment has all of a memory brought by one request"), ON_PAGED_ON_DEMAND),
     (m("paged-rights-of-before", PAGED_MEMORY, "generation = (generation + 1) & ((1 << 55) - 1)", "generation = generation & ((1 << 55) - 1)",
        "who looked at rights before they changed twice has them still"), ON_PAGED),
     (m("agent-question-stays", "driver/agents.py", "        finally:\n            del self._asked[mad[_TRANSACTION]]\n        if", "        finally:\n            pass\n        if",
