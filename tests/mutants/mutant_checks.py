@@ -11,7 +11,8 @@ TURNS = "adapter/test_adapter_turns.py"
 CONFIG = "adapter/test_adapter_config.py"
 SOURCES = "adapter/test_adapter_sources.py"
 EVENTS = "adapter/test_adapter_connection_events.py"
-COMMANDS = "adapter/test_adapter_commands.py"
+COMMANDS_HOSTS = "adapter/test_adapter_commands_hosts.py"
+COMMANDS_MEMORY = "adapter/test_adapter_commands_memory.py"
 PATH = "adapter/test_adapter_receive_path.py"
 FRAMES = "adapter/test_adapter_frames.py"
 CHANNELS = "adapter/test_adapter_connection_channels.py"
@@ -98,13 +99,13 @@ CHECKS: tuple[tuple[Mutant, str], ...] = (
     (m("check-loop-class", "adapter/engine.py", "        arrival.traffic_class = burst.route.traffic_class\n", "",
        "what comes back without a link has no traffic class"), TURNS),
     (m("check-arena-of-another", "adapter/commands.py", "present = host.pid == 0 and pages > 0 and", "present = pages > 0 and",
-       "a host of another process names what is mapped here"), COMMANDS),
+       "a host of another process names what is mapped here"), COMMANDS_MEMORY),
     (m("check-arena-of-nothing", "adapter/commands.py", "present = host.pid == 0 and pages > 0 and", "present = host.pid == 0 and",
-       "a host attaches no pages of its own map"), COMMANDS),
+       "a host attaches no pages of its own map"), COMMANDS_MEMORY),
     (m("check-arena-kind", "adapter/commands.py", "    if fields[\"memory\"] not in (control.MEMORY_SHARED, control.MEMORY_FOREIGN):\n        raise OSError(errno.EINVAL, f\"memory = {fields['memory']}: there is no such kind\")\n", "",
-       "memory of a kind that there is not is a buffer"), COMMANDS),
+       "memory of a kind that there is not is a buffer"), COMMANDS_MEMORY),
     (m("check-arena-slots", "adapter/commands.py", "for used in range(slot, slot + -(-pages // SLOT_PAGES)):", "for used in range(slot, slot + 1):",
-       "a buffer that goes leaves its second slot taken"), COMMANDS),
+       "a buffer that goes leaves its second slot taken"), COMMANDS_MEMORY),
     (m("verbs-check-channel-waits", "verbs/cq.py", "        if not blocking:\n            timeout_s = 0\n", "",
        "a channel that does not block is waited for"), VERBS),
     (m("verbs-check-batch-in-batch", "verbs/qp_ex.py", "        if self._batch.mine():\n            raise PyverbsUserError(\"wr_start inside", "        if False:\n            raise PyverbsUserError(\"wr_start inside",
@@ -114,9 +115,9 @@ CHECKS: tuple[tuple[Mutant, str], ...] = (
     (m("verbs-check-handle-kind", "verbs/wr.py", "        require(ah, AH, \"ah\")\n        self.remote_qpn", "        self.remote_qpn",
        "a datagram is addressed by what is no handle"), VERBS),
     (m("check-left-domain", "adapter/commands.py", "        xrc_domains.release_domain(adapter, resource)", "        pass",
-       "a file has the XRC domain of a host that has left"), COMMANDS),
+       "a file has the XRC domain of a host that has left"), COMMANDS_HOSTS),
     (m("check-paged-domain", "adapter/commands.py", "        adapter.resources.move(resource, (pd,))\n", "",
-       "a region on demand stands on the domain that it has left"), COMMANDS),
+       "a region on demand stands on the domain that it has left"), COMMANDS_MEMORY),
     (m("check-pkeys-of-port-1", "adapter/commands.py", "    return {\"pkey\": port.pkey(fields[\"index\"])}", "    return {\"pkey\": adapter.port.pkey(fields[\"index\"])}",
        "every port tells the P_Keys of the first one"), HOSTS),
     (m("check-gid-type", "adapter/commands.py", "attributes.GID_TYPE_IB if port.native else", "attributes.GID_TYPE_IB if not port.native else",

@@ -9,7 +9,7 @@ from mutant_edits import mutant as m
 
 EDGES = "transport/test_transport_edges.py"
 ADAPTER = "adapter/test_adapter_edges.py"
-COMMANDS = "adapter/test_adapter_commands.py"
+COMMANDS_MEMORY = "adapter/test_adapter_commands_memory.py"
 MANAGEMENT = "management/test_management_edges.py"
 RDMACM = "driver/test_driver_rdmacm_edges.py"
 WIRE = "wire/test_wire_edges.py"
@@ -75,7 +75,7 @@ STEPS: tuple[tuple[Mutant, str], ...] = (
     (m("step-contexts-outlive-their-host", "adapter/commands.py", "    if resource.kind is Kind.EEC:\n        ee_commands.destroy(adapter, resource)\n        return\n", "",
        "the EE contexts of a host that is gone go on"), ADAPTER),
     (m("step-buffers-outlive-their-host", "adapter/commands.py", "    if resource.kind is Kind.ARENA:\n        _release_arena(host, resource)\n    elif", "    if",
-       "the buffers of a host that is gone stay in its map"), COMMANDS),
+       "the buffers of a host that is gone stay in its map"), COMMANDS_MEMORY),
     (m("step-marked-in-its-class-alone", "adapter/receive_path.py", "arrival.traffic_class & _MARKED == _MARKED", "arrival.traffic_class == _MARKED",
        "a packet that has a traffic class is never marked"), CONGESTION),
     (m("step-path-without-its-timeout", "transport/connection.py", "self.pkey, self.pkey_index, self.timeout = path.pkey, path.pkey_index, path.timeout", "self.pkey, self.pkey_index = path.pkey, path.pkey_index",
