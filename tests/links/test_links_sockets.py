@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from roce_links import needs_ipv6
 
 from softhca.links import sockets
 from softhca.machine.kernel_sockets import KernelSocket
@@ -20,18 +21,6 @@ NEEDED = {
     "127.0.0.1": [(socket.IPPROTO_IP, 10), (socket.IPPROTO_IP, socket.IP_TTL)],
     "::1": [(socket.IPPROTO_IPV6, 23), (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS)],
 }
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
 
 
 class Lesser:

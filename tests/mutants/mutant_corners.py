@@ -63,6 +63,8 @@ FORKING = "sockets/forking.py"
 ON_SOCKETS_FORKING = "sockets/test_sockets_forking.py"
 ROCE_UDP = "links/roce_udp.py"
 ON_LINKS_ROCE_UDP = "links/test_links_roce_udp.py"
+ON_LINKS_ROCE_UDP_KERNEL = "links/test_links_roce_udp_kernel.py"
+ON_LINKS_ROCE_UDP_SOCKETS = "links/test_links_roce_udp_sockets.py"
 ON_LINKS_GROUPS = "links/test_links_groups.py"
 SOCKETS = "links/sockets.py"
 ON_LINKS_SOCKETS = "links/test_links_sockets.py"
@@ -489,31 +491,31 @@ CORNERS: tuple[tuple[Mutant, str], ...] = (
     (m("roce-last-group-is-the-first", ROCE_UDP, "self._has_groups = len(self._groups) > 0", "self._has_groups = False",
        "who leaves one group hears of no other"), ON_LINKS_GROUPS),
     (m("roce-far-flows-share-a-port", ROCE_UDP, "if destination is not None and self.preserves_bursts(bytes(destination)):", "if destination is not None:",
-       "no network spreads flows"), ON_LINKS_ROCE_UDP),
+       "no network spreads flows"), ON_LINKS_ROCE_UDP_SOCKETS),
     (m("roce-near-is-looked-up-each-time", ROCE_UDP, "near = self._near[destination] = paths", "near = paths",
-       "each connection asks the system for its way"), ON_LINKS_ROCE_UDP),
+       "each connection asks the system for its way"), ON_LINKS_ROCE_UDP_SOCKETS),
     (m("roce-near-one-more", ROCE_UDP, "if len(self._near) >= _MAX_PATHS:", "if len(self._near) > _MAX_PATHS:",
-       "what is known of destinations grows by one beyond its bound"), ON_LINKS_ROCE_UDP),
+       "what is known of destinations grows by one beyond its bound"), ON_LINKS_ROCE_UDP_KERNEL),
     (m("roce-near-is-never-forgotten", ROCE_UDP, "        self._last_route = None\n        self._near.clear()", "        self._last_route = None",
-       "routes that have changed are believed to lead as before"), ON_LINKS_ROCE_UDP),
+       "routes that have changed are believed to lead as before"), ON_LINKS_ROCE_UDP_SOCKETS),
     (m("roce-skips-one-more", ROCE_UDP, "if skipped > _MAX_SKIPPED:", "if skipped > _MAX_SKIPPED + 1:",
        "a turn passes more empty datagrams over than it may"), ON_LINKS_ROCE_UDP),
     (m("roce-truncated-is-taken", ROCE_UDP, "n == 0 or meta.segment == 0 or meta.truncated", "n == 0 or meta.segment == 0",
        "a datagram that was cut is taken for a whole one"), ON_LINKS_ROCE_UDP),
     (m("roce-refused-path-counts-on", ROCE_UDP, "path.segmenting = path.counting = whole = False", "path.segmenting = whole = False",
-       "bursts are made for identifications that they do not get"), ON_LINKS_ROCE_UDP),
+       "bursts are made for identifications that they do not get"), ON_LINKS_ROCE_UDP_KERNEL),
     (m("roce-largest-datagram-goes-round", ROCE_UDP, " and burst.stride < _MAX_CALL_BYTES", "",
-       "a datagram of 64 KiB holds the engine up for ever"), ON_LINKS_ROCE_UDP),
+       "a datagram of 64 KiB holds the engine up for ever"), ON_LINKS_ROCE_UDP_KERNEL),
     (m("roce-paths-one-more", ROCE_UDP, "if len(self._paths) >= _MAX_PATHS:", "if len(self._paths) > _MAX_PATHS:",
-       "paths grow by one beyond their bound"), ON_LINKS_ROCE_UDP),
+       "paths grow by one beyond their bound"), ON_LINKS_ROCE_UDP_KERNEL),
     (m("roce-mark-beside-what-is-known", ROCE_UDP, "known == paths.UNKNOWN and route.destination in self._marked", "route.destination in self._marked",
-       "a path that is not cut is made for identifications that count"), ON_LINKS_ROCE_UDP),
+       "a path that is not cut is made for identifications that count"), ON_LINKS_ROCE_UDP_KERNEL),
     (m("roce-closed-has-groups", ROCE_UDP, "        self._groups.close()\n        self._has_groups = False", "        self._groups.close()",
-       "a closed link that had groups fails where it is asked"), ON_LINKS_ROCE_UDP),
+       "a closed link that had groups fails where it is asked"), ON_LINKS_ROCE_UDP_SOCKETS),
     (m("roce-any-reason-is-a-taken-address", ROCE_UDP, "            if error.errno != errno.EADDRINUSE:\n                raise\n    raise", "            pass\n    raise",
-       "who may open no socket is told that all addresses are taken"), ON_LINKS_ROCE_UDP),
+       "who may open no socket is told that all addresses are taken"), ON_LINKS_ROCE_UDP_SOCKETS),
     (m("roce-last-address-is-not-tried", ROCE_UDP, "range(first, last + 1)", "range(first, last)",
-       "the last loopback address is never used"), ON_LINKS_ROCE_UDP),
+       "the last loopback address is never used"), ON_LINKS_ROCE_UDP_SOCKETS),
     (m("sockets-merge-unasked", SOCKETS, "        if gro:\n", "        if True:\n",
        "datagrams are merged for who wants none"), ON_LINKS_SOCKETS),
     (m("sockets-groups-of-one-hop", SOCKETS, "endpoint.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, HOP_LIMIT)", "pass",
