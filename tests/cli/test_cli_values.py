@@ -1,6 +1,7 @@
 """Values on the command line, figures and text."""
 
 import argparse
+import io
 import json
 
 import pytest
@@ -103,3 +104,48 @@ def test_table_goes_to_stdout_as_plain_text(capsys):
     assert "42" in captured.out
     assert "\x1b" not in captured.out
     assert captured.err == ""
+
+
+def test_what_a_table_tells_is_text(capsys):
+    """Brackets are no styles, and parts of addresses are no pictures."""
+    output.print_table("a[b].pcap [/c]", ("host [x]",), [("fe80::a:b:ab:cd:1",), ("[fe80::1]:4791",)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].rstrip() == "a[b].pcap [/c]"
+    assert [line.strip("│┃ ") for line in (lines[2], lines[4], lines[5])] == [
+        "host [x]", "fe80::a:b:ab:cd:1", "[fe80::1]:4791",
+    ]  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_styled_cell_has_its_colour_on_a_terminal_only(monkeypatch):
+    for name in ("NO_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, text in ((io.StringIO(), "│ ok   │"), (Terminal(), "\x1b[32mok  \x1b[0m")):
+        output.print_table("t", ("what",), [(output.Styled("ok", "green"),)], stream)
+        assert text in stream.getvalue()
+
+
+@pytest.mark.parametrize("cell", ["plain", "wide 漢字", "x" * 300])
+def test_a_long_table_looks_like_a_short_one_that_is_not_folded(monkeypatch, capsys, cell):
+    rows = [(number, cell, output.Styled("ok", "green")) for number in range(3)]
+    monkeypatch.setattr(output, "LONG_TABLE_ROWS", 2)
+    output.print_table("a [b]", ("no.", "what", "is"), rows)
+    long = capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(output, "LONG_TABLE_ROWS", 3)
+    output.print_table("a [b]", ("no.", "what", "is"), rows)
+    short = capsys.readouterr().out.splitlines()
+    if len(cell) < 160:
+        assert [line.rstrip() for line in long] == [line.rstrip() for line in short]
+    else:
+        assert [line for line in long if cell in line] == long[4:7]
+
+
+def test_a_long_tables_rows_are_lines(monkeypatch, capsys):
+    monkeypatch.setattr(output, "LONG_TABLE_ROWS", 0)
+    output.print_table("t", ("a",), [("two\nlines\r",)])
+    assert capsys.readouterr().out.splitlines()[4] == "│ twolines │"

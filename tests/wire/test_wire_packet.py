@@ -71,6 +71,8 @@ def sample(kind: str = "ipv4") -> Packet:
         ((Ethernet(ethertype=0x8100), Vlan(7, 0x8100), Vlan(8)), LINKTYPE_ETHERNET),
         ((Ethernet(ethertype=0x88A8), Vlan(7, 0x8100), Vlan(8)), LINKTYPE_ETHERNET),
         ((LinuxCooked(),), LINKTYPE_LINUX_SLL), ((LinuxCooked2(),), LINKTYPE_LINUX_SLL2),
+        ((LinuxCooked(ethertype=0x8100), Vlan(7)), LINKTYPE_LINUX_SLL),
+        ((LinuxCooked2(ethertype=0x88A8), Vlan(7, 0x8100), Vlan(8)), LINKTYPE_LINUX_SLL2),
         ((), LINKTYPE_RAW), ((), LINKTYPE_IPV4),
     ],
 )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 from softhca.cli.errors import CommandError
 from softhca.cli.output import add_json_option, print_json, print_table
 from softhca.wire.capture_file import CapturedPacket
+from softhca.wire.captured_burst import cut_burst
 from softhca.wire.captures import read_capture
 from softhca.wire.errors import WireError
 from softhca.wire.packet import EXTENSIONS, Packet, decode
@@ -91,19 +92,35 @@ def _show(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
 
 
 def decoded(packets: Iterator[CapturedPacket]) -> Iterator[dict[str, Any]]:
-    """One record per RDMA packet; ``error`` is set, and the rest missing, where it cannot be decoded."""
+    """One record per RDMA packet; ``error`` is set, and the rest missing, where it cannot be decoded.
+
+    Packets of a burst that was captured whole share its number and have a ``segment``, from 1.
+    """
     for captured in packets:
         place = {"number": captured.number, "time_ns": captured.time_ns}
-        try:
-            packet = decode(captured.data, captured.link_type)
-            raw = None if packet else decode_raw(captured.data, captured.link_type)
-        except WireError as error:
-            yield {**place, "error": str(error)}
+        record = _decoded(captured.data, captured.link_type)
+        if record is None:
             continue
-        if packet is not None:
-            yield {**place, **_record(packet)}
-        elif raw is not None:
-            yield {**place, **_raw_record(raw)}
+        if "error" not in record and record["icrc_ok"] is not False:
+            yield {**place, **record}
+            continue
+        frames = cut_burst(captured.data, captured.link_type)
+        if len(frames) < 2:
+            yield {**place, **record}
+        for segment, frame in enumerate(frames, 1) if len(frames) > 1 else ():
+            yield {**place, "segment": segment, **(_decoded(frame, captured.link_type) or {})}
+
+
+def _decoded(data: bytes, link_type: int) -> dict[str, Any] | None:
+    """What is said of one packet; None where it is no RDMA packet."""
+    try:
+        packet = decode(data, link_type)
+        raw = None if packet else decode_raw(data, link_type)
+    except WireError as error:
+        return {"error": str(error)}
+    if packet is not None:
+        return _record(packet)
+    return None if raw is None else _raw_record(raw)
 
 
 def _record(packet: Packet) -> dict[str, Any]:
@@ -138,7 +155,8 @@ def _raw_record(packet: RawPacket) -> dict[str, Any]:
 
 
 def _row(record: dict[str, Any], start_ns: int) -> tuple[str, ...]:
-    place = (str(record["number"]), f"{(record['time_ns'] - start_ns) / 1e9:.6f}")
+    number = f"{record['number']}.{record['segment']}" if "segment" in record else str(record["number"])
+    place = (number, f"{(record['time_ns'] - start_ns) / 1e9:.6f}")
     if "error" in record:
         return (*place, *[""] * 8, record["error"])
     more = []

@@ -9,8 +9,10 @@ import argparse
 
 from softhca.cli import output
 from softhca.cli.errors import FAILED
+from softhca.cli.output import Styled
 
-MARKS = {"ok": "[green]ok", "slow": "[yellow]slow", "limited": "[yellow]limited", "wrong": "[red]WRONG",
+MARKS = {"ok": Styled("ok", "green"), "slow": Styled("slow", "yellow"),
+         "limited": Styled("limited", "yellow"), "wrong": Styled("WRONG", "red"),
          "unknown": "unknown"}  # fmt: skip
 
 

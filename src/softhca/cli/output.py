@@ -7,7 +7,10 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
+
+_NO_CONTROLS = dict.fromkeys((7, 8, 11, 12, 13, 10))
+"""Characters that would break a line of a table."""
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -24,20 +27,62 @@ def print_json(document: Any) -> None:
     sys.stdout.flush()
 
 
+class Styled(NamedTuple):
+    """A cell that a terminal shows in a style (``green``)."""
+
+    text: str
+    style: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+LONG_TABLE_ROWS = 500
+
+
 def print_table(
     title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], stream: TextIO | None = None
 ) -> None:
-    """A table of results on stdout (or ``stream``), plain text where that is not a terminal."""
+    """A table of results on stdout (or ``stream``), plain text where that is not a terminal.
+
+    What does not fit its width is folded; not so in tables of more than `LONG_TABLE_ROWS`, whose lines are as
+    long as they are.
+    """
+    stream = stream or sys.stdout
+    columns = list(columns)
+    cells = [list(row) for row in rows]
+    if len(cells) > LONG_TABLE_ROWS:
+        _print_long(title, columns, cells, stream)
+        return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    stream = stream or sys.stdout
-    Console(file=stream, width=None if stream.isatty() else 160).print(table)
+    for row in cells:
+        table.add_row(*(Text(*cell) if isinstance(cell, Styled) else str(cell) for cell in row))
+    width = None if stream.isatty() else 160
+    # what is told is text: `[x]` in a name is no style, `:ab:` in an address no picture
+    Console(file=stream, width=width, markup=False, emoji=False).print(table)
+
+
+def _print_long(title: str, columns: list[str], rows: list[list[Any]], stream: TextIO) -> None:
+    """The same without rich, which takes milliseconds for a row."""
+    from rich.cells import cell_len
+
+    texts = [[str(cell).translate(_NO_CONTROLS) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *texts, strict=True)]
+    lines = ["━" * (width + 2) for width in widths]
+    stream.write(f"{title}\n┏{'┳'.join(lines)}┓\n")
+    for count, row in enumerate([columns, *texts]):
+        edge = "│" if count else "┃"
+        padded = (text + " " * (width - cell_len(text)) for text, width in zip(row, widths, strict=True))
+        stream.write(f"{edge} {f' {edge} '.join(padded)} {edge}\n")
+        if not count:
+            stream.write(f"┡{'╇'.join(lines)}┩\n")
+    stream.write(f"└{'┴'.join(lines).replace('━', '─')}┘\n")
 
 
 @contextlib.contextmanager

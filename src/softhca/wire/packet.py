@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from softhca.wire import icrc, vcrc
 from softhca.wire.aeth import Aeth
@@ -74,6 +75,12 @@ EXTENSIONS: dict[str, type[Header]] = {
 }
 
 MAX_VLAN_TAGS = 4
+
+_LINKS: dict[int, type[Ethernet | LinuxCooked | LinuxCooked2]] = {
+    LINKTYPE_ETHERNET: Ethernet,
+    LINKTYPE_LINUX_SLL: LinuxCooked,
+    LINKTYPE_LINUX_SLL2: LinuxCooked2,
+}
 
 
 @dataclass(frozen=True)
@@ -207,6 +214,16 @@ def decode_transport(data: bytes) -> Transport:
     )
 
 
+class Envelope(NamedTuple):
+    """What stands around a RoCEv2 packet in a captured frame: BTH … ICRC are ``start`` to ``end``."""
+
+    framing: int
+    link: tuple[Header, ...]
+    network: tuple[Ipv4 | Ipv6, Udp]
+    start: int
+    end: int
+
+
 def decode(data: bytes, link_type: int) -> Packet | None:
     """Read one captured frame of a capture file's ``link_type``; None when it is no RDMA packet.
 
@@ -214,12 +231,21 @@ def decode(data: bytes, link_type: int) -> Packet | None:
     """
     if link_type == LINKTYPE_INFINIBAND:
         return _decode_native(data)
+    found = envelope(data, link_type)
+    if found is None:
+        return None
+    framing, link, network, start, end = found
+    return Packet(framing, link, network, decode_transport(data[start:end]), None, data[end:])
+
+
+def envelope(data: bytes, link_type: int) -> Envelope | None:
+    """What is around the RoCEv2 packet of a frame; None and WireError as `decode` has them."""
     link, ethertype = _decode_link(data, link_type)
     offset = sum(header.LENGTH_BYTES for header in link)
     if ethertype == ETHERTYPE_IPV4:
-        return _decode_ipv4(link, data, offset)
+        return _open_ipv4(link, data, offset)
     if ethertype == ETHERTYPE_IPV6:
-        return _decode_ipv6(link, data, offset)
+        return _open_ipv6(link, data, offset)
     return None
 
 
@@ -228,25 +254,20 @@ def _decode_link(data: bytes, link_type: int) -> tuple[tuple[Header, ...], int]:
     if link_type in (LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6):
         version = data[0] >> 4 if data else 0
         return (), {4: ETHERTYPE_IPV4, 6: ETHERTYPE_IPV6}.get(version, 0)
-    if link_type == LINKTYPE_LINUX_SLL:
-        cooked = LinuxCooked.decode(data)
-        return (cooked,), cooked.ethertype
-    if link_type == LINKTYPE_LINUX_SLL2:
-        cooked2 = LinuxCooked2.decode(data)
-        return (cooked2,), cooked2.ethertype
-    if link_type != LINKTYPE_ETHERNET:
+    kind = _LINKS.get(link_type)
+    if kind is None:
         raise WireError(f"unknown link type {link_type}")
-    ethernet = Ethernet.decode(data)
-    link: list[Header] = [ethernet]
-    ethertype = ethernet.ethertype
+    first = kind.decode(data)
+    link: list[Header] = [first]
+    ethertype = first.ethertype
     while ethertype in (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN) and len(link) <= MAX_VLAN_TAGS:
-        tag = Vlan.decode(data, Ethernet.LENGTH_BYTES + (len(link) - 1) * Vlan.LENGTH_BYTES)
+        tag = Vlan.decode(data, kind.LENGTH_BYTES + (len(link) - 1) * Vlan.LENGTH_BYTES)
         link.append(tag)
         ethertype = tag.ethertype
     return tuple(link), ethertype
 
 
-def _decode_ipv4(link: tuple[Header, ...], data: bytes, offset: int) -> Packet | None:
+def _open_ipv4(link: tuple[Header, ...], data: bytes, offset: int) -> Envelope | None:
     ip = Ipv4.decode(data, offset)
     if ip.version != 4 or ip.header_words < 5:
         raise WireError(f"IPv4 header of version {ip.version} and {ip.header_words} words")
@@ -259,10 +280,10 @@ def _decode_ipv4(link: tuple[Header, ...], data: bytes, offset: int) -> Packet |
         raise WireError("a RoCEv2 packet has no IPv4 options")
     if ip.fragment & MORE_FRAGMENTS:
         raise WireError("a RoCEv2 packet in IPv4 fragments")
-    return _decode_udp(ROCE_V4, link, (ip, udp), data, offset, ip.total_length_bytes)
+    return _open_udp(ROCE_V4, link, (ip, udp), data, offset, ip.total_length_bytes)
 
 
-def _decode_ipv6(link: tuple[Header, ...], data: bytes, offset: int) -> Packet | None:
+def _open_ipv6(link: tuple[Header, ...], data: bytes, offset: int) -> Envelope | None:
     ip = Ipv6.decode(data, offset)
     if ip.version != 6:
         raise WireError(f"IPv6 header of version {ip.version}")
@@ -274,7 +295,7 @@ def _decode_ipv6(link: tuple[Header, ...], data: bytes, offset: int) -> Packet |
         return None
     if start != offset + Ipv6.LENGTH_BYTES:
         raise WireError("a RoCEv2 packet has no IPv6 extension headers")
-    return _decode_udp(ROCE_V6, link, (ip, udp), data, offset, Ipv6.LENGTH_BYTES + ip.payload_length_bytes)
+    return _open_udp(ROCE_V6, link, (ip, udp), data, offset, Ipv6.LENGTH_BYTES + ip.payload_length_bytes)
 
 
 def _behind_extensions(kind: int, data: bytes, start: int) -> int | None:
@@ -296,17 +317,22 @@ def _behind_extensions(kind: int, data: bytes, start: int) -> int | None:
     return start
 
 
-def _decode_udp(
-    framing: int, link: tuple[Header, ...], network: tuple[Header, Udp], data: bytes, offset: int, total: int
-) -> Packet:
-    """The transport packet behind IP and UDP; ``total`` is the IP packet's length by its own header."""
+def _open_udp(
+    framing: int,
+    link: tuple[Header, ...],
+    network: tuple[Ipv4 | Ipv6, Udp],
+    data: bytes,
+    offset: int,
+    total: int,
+) -> Envelope:
+    """The same behind IP and UDP; ``total`` is the IP packet's length by its own header."""
     start = offset + sum(header.LENGTH_BYTES for header in network)
     end = offset + total
     if end > len(data):
         raise WireError(f"the IP packet is {total} bytes, {len(data) - offset} were captured")
     if network[1].length_bytes != end - start + Udp.LENGTH_BYTES:
         raise WireError(f"UDP length {network[1].length_bytes} in an IP packet of {total} bytes")
-    return Packet(framing, link, network, decode_transport(data[start:end]), None, data[end:])
+    return Envelope(framing, link, network, start, end)
 
 
 def _decode_native(data: bytes) -> Packet | None:
