@@ -35,6 +35,8 @@ WAITING = "sockets/waiting.py"
 OF_CREDITS = "sockets/test_sockets_datagram_credits.py"
 OF_STATE = "sockets/test_sockets_datagram_state.py"
 OF_DATAGRAMS = "sockets/test_sockets_datagrams.py"
+OF_SLOW_READERS = "sockets/test_sockets_datagram_slow_readers.py"
+OF_DATAGRAMS_BESIDE_THE_KERNEL = "sockets/test_sockets_datagrams_beside_the_kernel.py"
 OF_PATH = "sockets/test_sockets_datagram_path.py"
 PROGRAMS = "sockets/test_sockets_programs.py"
 IN_PROGRESS = "sockets/in_progress.py"
@@ -207,7 +209,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("datagrams-changed-under-way", PORT_PATH, "        return self._number if direct and not frozen else 0", "        return 0",
        "sendto returns while the adapter still reads the program's memory"), OF_DATAGRAMS),
     (m("datagrams-liar-is-believed", "sockets/datagrams.py", "        true = found is not None and (found.gid, found.qp_num) == claim.source\n", "        true = found is not None\n",
-       "a queue pair sends in the name of any socket that exists"), OF_DATAGRAMS),
+       "a queue pair sends in the name of any socket that exists"), OF_DATAGRAMS_BESIDE_THE_KERNEL),
     (m("datagrams-limit-is-not-kept", CREDITS, "        if ahead(self.limit, self.position) >= wanted:", "        if True:",
        "a sender overruns the receive queue of a peer that reads slowly"), OF_CREDITS),
     (m("datagrams-wait-for-ever", CREDITS, "        if now_ns >= self._until():\n            self.give_up()\n", "",
@@ -247,13 +249,13 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("datagrams-pages-before-their-header-are-believed", DATAGRAM_STATE, "now_ns, partial.pages)", "now_ns, ())",
        "a page of a wrong length that came before the header is part of a datagram"), OF_STATE),
     (m("datagrams-refused-and-never-told", ROOM, "                    HUB.after(max(limit_s - time.monotonic(), 0.0), self._look)\n", "                    pass\n",
-       "an event loop waits for ever for a descriptor whose peer is dead"), OF_DATAGRAMS),
+       "an event loop waits for ever for a descriptor whose peer is dead"), OF_SLOW_READERS),
     (m("datagrams-refused-and-writable", DATAGRAM_PATH, "        return not self._lacks_room()\n", "        return True\n",
-       "an event loop goes round for nothing while a peer has no room"), OF_DATAGRAMS),
+       "an event loop goes round for nothing while a peer has no room"), OF_SLOW_READERS),
     (m("datagrams-time-out-is-not-kept", ROOM, "limit_s if deadline_s is None else min(limit_s, deadline_s)", "limit_s",
-       "a send takes longer than the socket's time-out"), OF_DATAGRAMS),
+       "a send takes longer than the socket's time-out"), OF_SLOW_READERS),
     (m("datagrams-two-credits-for-one-queue-pair", DATAGRAM_PORT, "        found = self.state.sending.get(source)\n", "        found = None\n",
-       "two addresses of one peer count its messages apart, and both are told limits of the other"), OF_DATAGRAMS),
+       "two addresses of one peer count its messages apart, and both are told limits of the other"), OF_SLOW_READERS),
     (m("sockets-held-pages-are-granted", MANAGEMENT, "        if self._held:\n            return next(iter(self._held))\n", "",
        "a peer overwrites pages that the application has mapped or was lent"), JUDGE),
     (m("sockets-more-than-granted-is-taken", MANAGEMENT, "        if start + length - self._told_head > self.length:", "        if False:",
@@ -301,7 +303,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("sockets-keep-alive-is-tcps-alone", "sockets/liveness.py", "        with suppressed(OSError):\n            if", "        with suppressed(OSError):\n            if False and",
        "a program that keeps its connection alive is not told that the peer's adapter stands still"), ASKING),
     (m("sockets-sends-as-nobody", "sockets/datagrams.py", "        if not self._serving:\n            return None\n        now_s", "        now_s",
-       "datagrams of a process that has forked are dropped half a minute later, for nobody finds whose they are"), "sockets/test_sockets_datagrams.py"),
+       "datagrams of a process that has forked are dropped half a minute later, for nobody finds whose they are"), OF_DATAGRAMS_BESIDE_THE_KERNEL),
     (m("sockets-wait-as-the-manager-has-it", "sockets/connecting.py", "            cmid.set_option(0, _ACK_OPTION, self._settings.ack_timeout, 1)", "            pass",
        "a peer that does not answer is waited for for as long as the connection manager has it"), ASKING),
     (m("sockets-keep-alive-at-two-speeds", "sockets/liveness.py", " and found._round == number", "",
@@ -315,7 +317,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("sockets-taken-and-not-yet-looked-at", WAITING, "if self._pumping or self._has_news():", "if self._has_news():",
        "a thread sleeps on while another one is about to take what it waits for"), "sockets/test_sockets_stream.py"),
     (m("datagrams-who-found-the-lock-taken-sleeps", WAITING, "            self._missed = False\n            self._wake()\n", "            self._missed = False\n",
-       "a thread sleeps on while another one has taken its datagram"), "sockets/test_sockets_datagrams.py"),
+       "a thread sleeps on while another one has taken its datagram"), OF_DATAGRAMS),
     (m("sockets-mapped-pages-hold-up-all", STREAM_PATH, "        self.receiver.relieve()\n", "",
        "who goes on receiving elsewhere while a buffer has mapped pages waits for ever"), "sockets/test_sockets_stream.py"),
     (m("sockets-unread-is-read", MANAGEMENT, "self.tail - head - self.available", "self.tail - head",
