@@ -20,6 +20,7 @@ LISTENING = "sockets/listening.py"
 SENDING_RULES = "sockets/test_sockets_sending_rules.py"
 LISTENING_RULES = "sockets/test_sockets_listening_rules.py"
 STREAM = "sockets/test_sockets_stream.py"
+STREAM_PAGES = "sockets/test_sockets_stream_pages.py"
 OFFERS = "sockets/test_sockets_memory_management.py"
 SWITCHING = "fabric/test_fabric_switching.py"
 SWITCHING_PARTS = "fabric/test_fabric_switching_parts.py"
@@ -83,11 +84,11 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
     (m("sending-changing-memory", SENDING, "length > limit and self._lkey != 0 and (frozen or blocking)", "length > limit and self._lkey != 0",
        "what a program changes behind a non-blocking send is sent changed"), SENDING_RULES),
     (m("receiving-look-maps", RECEIVING, "and self._mapping and not peek and", "and self._mapping and",
-       "a look at data takes them"), STREAM),
+       "a look at data takes them"), STREAM_PAGES),
     (m("buffer-left-stays-mapped", "sockets/memory_processing.py", "    def __exit__(self, *_: object) -> None:\n", "    def left(self, *_: object) -> None:\n",
-       "a socket whose buffer was left before ends the program"), STREAM),
+       "a socket whose buffer was left before ends the program"), STREAM_PAGES),
     (m("receiving-maps-all", RECEIVING, "size = min(size, (self.pool.length // 2 - own.held) & ~OFFSET_MASK)", "size = min(size, self.pool.length & ~OFFSET_MASK)",
-       "a buffer has the whole pool, and the sender no room"), STREAM),
+       "a buffer has the whole pool, and the sender no room"), STREAM_PAGES),
     (m("offer-of-any-size", PROTOCOL, " or pool_bytes & (pool_bytes - 1):", ":",
        "places in a peer's pool are not where that one looks"), OFFERS),
     (m("offer-with-any-flags", PROTOCOL, "if magic != MAGIC or version != VERSION or flags & ~_ALONE:", "if magic != MAGIC or version != VERSION:",

@@ -16,6 +16,8 @@ SENDING = "sockets/stream_sending.py"
 STREAM = "sockets/stream.py"
 STREAM_PATH = "sockets/stream_path.py"
 POLLING = "sockets/test_sockets_polling.py"
+STREAM_PAGES = "sockets/test_sockets_stream_pages.py"
+STREAM_RESETS = "sockets/test_sockets_stream_resets.py"
 STREAM_RULES = "sockets/test_sockets_stream_rules.py"
 JUDGE = "sockets/test_sockets_memory_management.py"
 FINDING = "sockets/test_sockets_finding.py"
@@ -181,9 +183,9 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("sockets-any-threads-accepted", "sockets/forking.py", "_last = threading.local()", "_last = type(\"Last\", (), {})()",
        "a fork takes what another thread is about to use"), "sockets/test_sockets_forking.py"),
     (m("sockets-no-linger-is-an-end", "sockets/stream.py", "                if abruptly or self._state.own.available:", "                if self._state.own.available:",
-       "who closes abruptly is taken for one who has said all"), "sockets/test_sockets_stream.py"),
+       "who closes abruptly is taken for one who has said all"), STREAM_RESETS),
     (m("sockets-relay-ends-for-a-reset", "sockets/relay.py", "            self._was_reset = error.errno == errno.ECONNRESET", "            pass",
-       "a program that has detached its descriptor takes what is cut off for whole"), "sockets/test_sockets_stream.py"),
+       "a program that has detached its descriptor takes what is cut off for whole"), STREAM_RESETS),
     (m("sockets-carried-without-names", "sockets/carried.py", "    _carried[relay.inode] = found\n", "",
        "a socket of TLS has no names: FTP over TLS fails"), PROGRAMS),
     (m("sockets-early-numbers-sleep", STREAM_SOCKET, "        if shown:  # the", "        if False:  # the",
@@ -311,7 +313,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("sockets-nobody-keeps-the-time", "sockets/upgrade.py", "                HUB.start()\n", "",
        "a program that only connects, by the connection manager, never learns that its peer has gone"), FAULTS),
     (m("sockets-mapped-pages-are-somebody-else-s", PROCESSING, "            self._lent += not result\n", "",
-       "pages that could not be taken out of a receive buffer at a socket's end become another connection's pool"), "sockets/test_sockets_stream.py"),
+       "pages that could not be taken out of a receive buffer at a socket's end become another connection's pool"), STREAM_PAGES),
     (m("sockets-who-found-the-lock-taken-sleeps", WAITING, "            self._missed = True  # first: whoever holds the lock sees it when he gives that back\n", "",
        "a thread sleeps on while another one has taken what it waits for"), "sockets/test_sockets_stream.py"),
     (m("sockets-taken-and-not-yet-looked-at", WAITING, "if self._pumping or self._has_news():", "if self._has_news():",
@@ -319,13 +321,13 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
     (m("datagrams-who-found-the-lock-taken-sleeps", WAITING, "            self._missed = False\n            self._wake()\n", "            self._missed = False\n",
        "a thread sleeps on while another one has taken its datagram"), OF_DATAGRAMS),
     (m("sockets-mapped-pages-hold-up-all", STREAM_PATH, "        self.receiver.relieve()\n", "",
-       "who goes on receiving elsewhere while a buffer has mapped pages waits for ever"), "sockets/test_sockets_stream.py"),
+       "who goes on receiving elsewhere while a buffer has mapped pages waits for ever"), STREAM_PAGES),
     (m("sockets-unread-is-read", MANAGEMENT, "self.tail - head - self.available", "self.tail - head",
        "a slow reader's mapped pages are copied in vain"), JUDGE),
     (m("sockets-copies-that-were-refused", PROCESSING, "                if found is None or copied():\n", "                copied()\n                if found is None:\n",
-       "the sender writes into a buffer of the program"), "sockets/test_sockets_stream.py"),
+       "the sender writes into a buffer of the program"), STREAM_PAGES),
     (m("sockets-copied-when-written", PROCESSING, "                primitives.atomic_add64(place, 0)  # a write: the kernel copies the page\n", "                pass\n",
-       "what a buffer has kept changes with the pool"), "sockets/test_sockets_stream.py"),
+       "what a buffer has kept changes with the pool"), STREAM_PAGES),
     (m("sockets-nobody-is-pressed", SENDING, "_SOLICITED if state.peers.presses else 0", "0",
        "who sends many small messages waits until the reader's program looks"), POLLING),
     (m("sockets-pressing-too-late", MANAGEMENT, "self.unanswered() >= _NOTIFICATIONS // 4", "self.unanswered() > _NOTIFICATIONS",
