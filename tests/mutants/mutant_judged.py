@@ -154,7 +154,7 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     (m("place-in-the-window-forgotten", REQUESTER, "        if placed and self.flow.waiting and", "        if False and",
        "who waits for room asks for a turn at every answer"), "transport/test_transport_conditions.py"),
     (m("rest-of-an-answer-is-a-loss", CONDITIONS, 'Recovery("ANSWERED", False,', 'Recovery("ANSWERED", True,',
-       "what comes behind an answer that found no place spends a retry"), "transport/test_transport_rc_held.py"),
+       "what comes behind an answer that found no place spends a retry"), "transport/test_transport_rc_held_requester.py"),
     (m("refused-again-hears-nothing", CONDITIONS, 'Recovery("REFUSED_AGAIN", False, False, True,', 'Recovery("REFUSED_AGAIN", False, False, False,',
        "an RNR NAK of a packet that has gone again is not heeded"), "transport/test_transport_conditions.py"),
     (m("receiver-stays-with-a-queue", EXECUTION, "        self.queue = self.sink.receive_queue(view)\n",
