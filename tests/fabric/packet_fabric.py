@@ -1,15 +1,20 @@
-"""Adapters that are only lists, on a fabric that a manager has brought up."""
+"""Adapters that are only lists, on a fabric that a manager has brought up; links with scripted faults."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from softhca.fabric.mad_plane import MadPlane
 from softhca.fabric.manager.managed_fabric import ManagedFabric
 from softhca.fabric.manager.manager import ManagerConfig
 from softhca.fabric.packet_plane import PacketPlane
-from softhca.fabric.topology import End, Topology
+from softhca.fabric.port_state import PortState
+from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
+from softhca.management import constants as c
 from softhca.management.constants import GENERAL_QKEY, MAD_BYTES
+from softhca.management.directed_route import DirectedRoute
+from softhca.management.mad import Mad, MadHeader
 from softhca.wire.bth import Bth
 from softhca.wire.capture_file import LINKTYPE_INFINIBAND
 from softhca.wire.deth import Deth
@@ -102,3 +107,52 @@ def read(data: bytes) -> Packet:
     assert found.icrc_ok
     assert found.vcrc_ok
     return found
+
+
+def star(hosts: int = 3) -> Topology:
+    """One switch."""
+    nodes = [make_node("s", NodeKind.SWITCH, hosts, 0x100)]
+    nodes += [make_node(f"h{n}", NodeKind.CHANNEL_ADAPTER, 1, 0x1000 + 16 * n) for n in range(hosts)]
+    return Topology(tuple(nodes), tuple(Link(End(0, n + 1), End(n + 1, 1)) for n in range(hosts)))
+
+
+def state_of(fabric: PacketFabric, node: str, number: int) -> PortState:
+    port = fabric.mads.nodes[fabric.mads.topology.index(node)].port(number)
+    assert port is not None
+    return port
+
+
+class Copy(NamedTuple):
+    time_ns: int
+    data: bytes
+
+
+class Scripted:
+    """A link's faults: what each packet becomes."""
+
+    def __init__(self, *fates: list[tuple[int, Any]]) -> None:
+        self.fates = list(fates)
+
+    def send(self, data: bytes, now: int) -> list[Copy]:
+        fate = self.fates.pop(0) if self.fates else [(0, lambda data: data)]
+        return [Copy(now + late, change(data)) for late, change in fate]
+
+
+def same(data: bytes) -> bytes:
+    return data
+
+
+def on_side(fabric: PacketFabric, end: End, faults: Any) -> None:
+    fabric.packets.side(end).faults = faults
+    fabric.packets.changed()
+
+
+def mad(management_class: int, attribute: int, modifier: int = 0, method: int = 1) -> bytes:
+    header = MadHeader(
+        management_class=management_class, method=method, attribute_id=attribute,
+        attribute_modifier=modifier, transaction_id=0x1234_5678_9ABC,
+    )  # fmt: skip
+    made = Mad.make(header)
+    if management_class == c.CLASS_SUBN_DIRECTED:
+        made = Mad(header, DirectedRoute().encode() + made.body[12:])
+    return made.encode()

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("scipy", reason="numpy and scipy: pip install 'softhca[fabric]'")
 
-from packet_fabric import PacketFabric, datagram, packet
+from packet_fabric import PacketFabric, datagram, packet, star
 
 from softhca.fabric import packet_plane
-from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
+from softhca.fabric.topology import End
 from softhca.management import constants as c
 from softhca.management.mad import Mad, MadHeader
 
@@ -20,10 +20,7 @@ from softhca.management.mad import Mad, MadHeader
 @pytest.fixture
 def small() -> PacketFabric:
     """Three adapters at one switch."""
-    nodes = [make_node("s", NodeKind.SWITCH, 3, 0x100)]
-    nodes += [make_node(f"h{n}", NodeKind.CHANNEL_ADAPTER, 1, 0x1000 + 16 * n) for n in range(3)]
-    links = tuple(Link(End(0, n + 1), End(n + 1, 1)) for n in range(3))
-    return PacketFabric(Topology(tuple(nodes), links), ["h0", "h1", "h2"])
+    return PacketFabric(star(), ["h0", "h1", "h2"])
 
 
 @pytest.mark.parametrize("mlid", [0xC000, 0xC001, 0xC3FF])

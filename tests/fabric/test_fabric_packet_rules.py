@@ -6,13 +6,12 @@ import pytest
 
 pytest.importorskip("scipy", reason="numpy and scipy: pip install 'softhca[fabric]'")
 
-from packet_fabric import PacketFabric, datagram, packet, read
+from packet_fabric import PacketFabric, datagram, packet, read, star
 
 from softhca.fabric.host_datagrams import as_datagram, as_packet
 from softhca.fabric.mad_plane import Datagram
 from softhca.fabric.native_bursts import VCRC_BYTES
 from softhca.fabric.packet_plane import LIFETIME_NS, NEVER_NS
-from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.management import constants as c
 from softhca.management.constants import GENERAL_QKEY, MAD_BYTES
 from softhca.management.mad import Mad, MadHeader
@@ -29,10 +28,7 @@ from softhca.wire.vcrc import compute
 @pytest.fixture
 def small() -> PacketFabric:
     """Three adapters at one switch."""
-    nodes = [make_node("s", NodeKind.SWITCH, 3, 0x100)]
-    nodes += [make_node(f"h{n}", NodeKind.CHANNEL_ADAPTER, 1, 0x1000 + 16 * n) for n in range(3)]
-    links = tuple(Link(End(0, n + 1), End(n + 1, 1)) for n in range(3))
-    return PacketFabric(Topology(tuple(nodes), links), ["h0", "h1", "h2"])
+    return PacketFabric(star(), ["h0", "h1", "h2"])
 
 
 def test_an_adapter_that_has_left_is_told_nothing(small: PacketFabric) -> None:
