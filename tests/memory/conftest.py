@@ -1,7 +1,8 @@
 """Fixtures of the memory room: pageable memory whose pages are all there, or come when they are asked for."""
 
 import pytest
-from paged_world import ALL, World
+from paged_world import World
+from region_world import ALL
 
 from softhca.memory.regions import ON_DEMAND
 

@@ -4,7 +4,7 @@ import errno
 import os
 import random
 
-import pytest
+from region_world import ALL, PD
 
 from softhca.machine import primitives
 from softhca.memory import paged_layout as layout
@@ -12,17 +12,11 @@ from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged import register_paged
 from softhca.memory.paged_mapping import PagedMapping
 from softhca.memory.paged_memory import PagedMemory
-from softhca.memory.regions import LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, RegionTable
+from softhca.memory.regions import RegionTable
 from softhca.memory.tpt import TranslationTable
 
-ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
-PD = 5
 VA = 0x10_0000
 EAGAIN, EACCES, EFAULT = errno.EAGAIN, errno.EACCES, errno.EFAULT
-
-
-def fails(code):
-    return pytest.raises(OSError, match=rf"\[Errno {code}\]")
 
 
 class World:

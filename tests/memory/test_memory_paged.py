@@ -4,7 +4,8 @@ import errno
 import os
 
 import pytest
-from paged_world import ALL, EACCES, EAGAIN, EFAULT, PD, VA, World, fails, pattern
+from paged_world import EACCES, EAGAIN, EFAULT, VA, World, pattern
+from region_world import ALL, PD, fails
 
 from softhca.machine import primitives
 from softhca.memory import paged_layout as layout

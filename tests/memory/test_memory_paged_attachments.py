@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from paged_world import EFAULT, VA, fails
+from paged_world import EFAULT, VA
+from region_world import fails
 
 from softhca.machine import primitives
 from softhca.memory import bits

@@ -5,7 +5,8 @@ import random
 import resource
 
 import pytest
-from paged_world import ALL, EAGAIN, VA, Failing, World, fails, pattern
+from paged_world import EAGAIN, VA, Failing, World, pattern
+from region_world import ALL, fails
 
 from softhca.machine import primitives
 from softhca.memory import paged_layout as layout

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from paged_world import EAGAIN, Failing, World, fails, pattern, scattered
+from paged_world import EAGAIN, Failing, World, pattern, scattered
+from region_world import fails
 
 from softhca.memory.bits import PAGE_BYTES
 from softhca.memory.paged_memory import OUT, RUNNING
