@@ -107,6 +107,7 @@ def test_a_wrong_word_is_one_line_and_status_2(words, word, capsys):
 
 @pytest.mark.parametrize("words", [
     ["simulate", "--seed", "-1"], ["simulate", "--seed", "x"], ["campaign"], ["campaign", "--seeds", "5..1"],
+    ["campaign", "--seeds", "1..99999999999999999999"],
     ["campaign", "--seeds", "a..b"], ["campaign", "--seeds", "1", "--jobs", "0"],
 ])  # fmt: skip
 def test_wrong_numbers_are_usage_errors(words, capsys):

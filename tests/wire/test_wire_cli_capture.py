@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,23 @@ def test_of_a_file_that_is_cut_short_the_whole_packets_are_shown(
     with pytest.raises(CommandError, match="ends inside"):
         run("decode", str(cut))
     assert f"{len(whole) - 1} RDMA packets" in capsys.readouterr().out
+
+
+def test_a_capture_may_come_through_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (CAPTURES / "bad_rkey.pcap").read_bytes()
+    for word in ("/dev/fd/{}", "-"):
+        read_end, write_end = os.pipe()
+        with open(write_end, "wb") as stream:
+            stream.write(content)
+        with open(read_end, "rb") as stream:
+            monkeypatch.setattr("sys.stdin", argparse.Namespace(buffer=stream))
+            assert run("decode", word.format(read_end), "--json") == 0
+        assert len(json.loads(capsys.readouterr().out)) == 2
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(CommandError, match="standard input is closed"):
+        run("decode", "-")
 
 
 def test_usage_errors_have_status_2(capsys: pytest.CaptureFixture[str]) -> None:

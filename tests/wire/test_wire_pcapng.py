@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from softhca.wire.capture_file import MAX_PACKET_BYTES, CapturedPacket
 from softhca.wire.captures import read_capture
 from softhca.wire.errors import CaptureError
-from softhca.wire.pcapng import MAX_INTERFACES, PcapngWriter, read_pcapng
+from softhca.wire.pcapng import MAX_BLOCK_BYTES, MAX_INTERFACES, PcapngWriter, read_pcapng
 
 
 def block(order: str, kind: int, body: bytes) -> bytes:
@@ -127,6 +127,14 @@ def test_unknown_blocks_are_passed_over(order: str) -> None:
     assert [packet.number for packet in packets] == [1]
 
 
+@both_orders
+def test_other_blocks_may_be_longer_than_any_packet(order: str) -> None:
+    """Secrets of TLS (10) and custom blocks, say."""
+    long = block(order, 10, bytes(2 * MAX_BLOCK_BYTES + 4))
+    packets = read(section(order), interface(order), long, enhanced(order, 1, b"a"), long)
+    assert [packet.data for packet in packets] == [b"a"]
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
@@ -142,6 +150,11 @@ def test_unknown_blocks_are_passed_over(order: str) -> None:
         ([section(), struct.pack("<II", 6, 2**31)], "claims"),
         ([section(), struct.pack("<II", 6, 16)], "ends inside"),
         ([section(), struct.pack("<IIII", 0xBAD, 16, 0, 12)], "lengths differ"),
+        ([section(), struct.pack("<II", 0xBAD, 8)], "claims 8"),
+        ([section(), struct.pack("<II", 0xBAD, 14)], "claims 14"),
+        ([section(), struct.pack("<II", 0xBAD, 0xFFFFFFFC) + bytes(9)], "ends inside"),
+        ([section(), struct.pack("<II", 0xBAD, 16) + bytes(4)], "ends inside"),
+        ([section(), struct.pack("<II", 0xBAD, 16) + bytes(6)], "ends inside"),
         ([section(), block("<", 1, bytes(4))], "too short"),
         ([section(), interface(), block("<", 6, bytes(8))], "too short"),
         (

@@ -68,6 +68,8 @@ def seed_range(text: str) -> range:
     match = re.fullmatch(r"([0-9]+)(?:\.\.([0-9]+))?", text)
     if match is None or int(match[2] or match[1]) < int(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r}: expected A..B with A at most B, as in 1..1000")
+    if int(match[2] or match[1]) - int(match[1]) >= sys.maxsize // 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: more seeds than can be counted")
     return range(int(match[1]), int(match[2] or match[1]) + 1)
 
 

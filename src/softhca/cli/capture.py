@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ipaddress
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from softhca.cli.errors import CommandError
 from softhca.cli.output import add_json_option, print_json, print_table
@@ -31,7 +33,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what ``capture`` takes to its ``parser``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     action = actions.add_parser("decode", help="show the RDMA packets of a pcap or pcapng file")
-    action.add_argument("file", type=Path, metavar="FILE")
+    action.add_argument(
+        "file", type=Path, metavar="FILE", help="a pipe, too; `-`: standard input, as of tcpdump -w -"
+    )
     add_json_option(action)
     action = actions.add_parser(
         "wireshark",
@@ -68,7 +72,7 @@ def _decode(args: argparse.Namespace) -> int:
     records: list[dict[str, Any]] = []
     damage: WireError | None = None
     try:
-        with args.file.open("rb") as stream:
+        with _opened(args.file) as stream:
             records.extend(decoded(read_capture(stream)))  # an error leaves what came before it
     except OSError as error:
         raise CommandError(f"{args.file}: {error.strerror}") from error
@@ -80,6 +84,15 @@ def _decode(args: argparse.Namespace) -> int:
     if damage is not None:
         raise CommandError(f"{args.file}: {damage}; the packets before it are shown") from damage
     return 0
+
+
+def _opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
+    """The file to read, or standard input, which stays open."""
+    if str(file) != "-":
+        return file.open("rb")
+    if sys.stdin is None:
+        raise CommandError("standard input is closed")
+    return contextlib.nullcontext(sys.stdin.buffer)
 
 
 def _show(args: argparse.Namespace, records: list[dict[str, Any]]) -> None:

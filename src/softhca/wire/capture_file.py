@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Protocol
 
 from softhca.wire.errors import CaptureError
 
@@ -29,7 +29,14 @@ class CapturedPacket:
     original_bytes: int
 
 
-def read_exactly(stream: BinaryIO, length: int, what: str) -> bytes:
+class Readable(Protocol):
+    """What a capture is read from."""
+
+    def read(self, length: int, /) -> bytes:
+        """The next ``length`` bytes, fewer at the end."""
+
+
+def read_exactly(stream: Readable, length: int, what: str) -> bytes:
     """``length`` bytes, or b"" at the end of the file; CaptureError when the file ends in between."""
     data = stream.read(length)
     if data and len(data) != length:

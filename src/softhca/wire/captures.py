@@ -11,12 +11,26 @@ from softhca.wire.pcap import is_pcap, read_pcap
 from softhca.wire.pcapng import is_pcapng, read_pcapng
 
 
+class _Begun:
+    """A stream whose first bytes have been read already; it may be a pipe."""
+
+    def __init__(self, start: bytes, stream: BinaryIO) -> None:
+        self._start = start
+        self._stream = stream
+
+    def read(self, length: int) -> bytes:
+        """The next ``length`` bytes, fewer at the end."""
+        start, self._start = self._start[:length], self._start[length:]
+        return start + self._stream.read(length - len(start))
+
+
 def read_capture(stream: BinaryIO) -> Iterator[CapturedPacket]:
-    """Packets of a seekable binary stream; CaptureError when it is no capture file or damaged."""
+    """Packets of a binary stream, which need not be seekable; CaptureError when it is no capture file or
+    damaged."""
     start = stream.read(4)
-    stream.seek(0)
+    begun = _Begun(start, stream)
     if is_pcapng(start):
-        return read_pcapng(stream)
+        return read_pcapng(begun)
     if is_pcap(start):
-        return read_pcap(stream)
+        return read_pcap(begun)
     raise CaptureError("neither a pcap nor a pcapng file")

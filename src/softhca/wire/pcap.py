@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from softhca.wire.capture_file import MAX_PACKET_BYTES, CapturedPacket, read_exactly
+from softhca.wire.capture_file import MAX_PACKET_BYTES, CapturedPacket, Readable, read_exactly
 from softhca.wire.errors import CaptureError
 
 MAGIC_US = 0xA1B2C3D4
@@ -23,7 +23,7 @@ def is_pcap(start: bytes) -> bool:
     return any(int.from_bytes(start[:4], order) in (MAGIC_US, MAGIC_NS) for order in ("little", "big"))
 
 
-def read_pcap(stream: BinaryIO) -> Iterator[CapturedPacket]:
+def read_pcap(stream: Readable) -> Iterator[CapturedPacket]:
     """Packets in the file's order; CaptureError at the first damage, after the packets in front of it."""
     size = struct.calcsize("<" + _FILE_HEADER)
     header = read_exactly(stream, size, "the file header")

@@ -2,8 +2,8 @@
 types.
 
 Read: section headers (either byte order, several a file), interface descriptions with their time resolution
-and offset, enhanced, simple and the obsolete packet blocks; other blocks are passed over.  Written: one
-section, enhanced packet blocks with nanoseconds.
+and offset, enhanced, simple and the obsolete packet blocks; other blocks are passed over, however long.
+Written: one section, enhanced packet blocks with nanoseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from softhca.wire.capture_file import MAX_PACKET_BYTES, CapturedPacket, read_exactly
+from softhca.wire.capture_file import MAX_PACKET_BYTES, CapturedPacket, Readable, read_exactly
 from softhca.wire.errors import CaptureError
 
 BLOCK_SECTION = 0x0A0D0D0A
@@ -70,7 +70,7 @@ def is_pcapng(start: bytes) -> bool:
     return start[:4] == BLOCK_SECTION.to_bytes(4, "big")
 
 
-def read_pcapng(stream: BinaryIO) -> Iterator[CapturedPacket]:
+def read_pcapng(stream: Readable) -> Iterator[CapturedPacket]:
     """Packets in the file's order; CaptureError at the first damage, after the packets in front of it."""
     section: _Section | None = None
     number = 0
@@ -81,17 +81,20 @@ def read_pcapng(stream: BinaryIO) -> Iterator[CapturedPacket]:
         if section is None:
             raise CaptureError("not a pcapng file")
         kind, length = section.unpack("II", header)
+        if kind != BLOCK_INTERFACE and kind not in _PACKET_READERS:
+            _pass_over(stream, section.order, length)
+            continue
         body = _rest_of_block(stream, section.order, length, b"")
         if kind == BLOCK_INTERFACE:
             _add_interface(section, body)
-        elif kind in _PACKET_READERS:
+        else:
             number += 1
             yield _PACKET_READERS[kind](section, number, body)
     if section is None:
         raise CaptureError("not a pcapng file")
 
 
-def _begin_section(stream: BinaryIO, header: bytes) -> _Section:
+def _begin_section(stream: Readable, header: bytes) -> _Section:
     """Read the rest of a section header block; its body begins with the byte-order magic."""
     magic = read_exactly(stream, 4, "a section header")
     orders = {BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<", BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">"}
@@ -105,7 +108,7 @@ def _begin_section(stream: BinaryIO, header: bytes) -> _Section:
     return section
 
 
-def _rest_of_block(stream: BinaryIO, order: str, length: int, begun: bytes) -> bytes:
+def _rest_of_block(stream: Readable, order: str, length: int, begun: bytes) -> bytes:
     """The body of a block of ``length`` bytes whose header, and ``begun`` of its body, were read."""
     frame = _BLOCK_HEADER_BYTES + _BLOCK_TRAILER_BYTES
     if length % 4 or not frame + len(begun) <= length <= MAX_BLOCK_BYTES:
@@ -117,6 +120,23 @@ def _rest_of_block(stream: BinaryIO, order: str, length: int, begun: bytes) -> b
     if struct.unpack_from(order + "I", rest, wanted - _BLOCK_TRAILER_BYTES)[0] != length:
         raise CaptureError("a block's two lengths differ")
     return begun + rest[: wanted - _BLOCK_TRAILER_BYTES]
+
+
+def _pass_over(stream: Readable, order: str, length: int) -> None:
+    """Leave out the rest of a block of ``length`` bytes, of any length, whose header was read."""
+    rest = length - _BLOCK_HEADER_BYTES - _BLOCK_TRAILER_BYTES
+    if length % 4 or rest < 0:
+        raise CaptureError(f"a block claims {length} bytes")
+    while rest:
+        part = stream.read(min(rest, MAX_BLOCK_BYTES))
+        if not part:
+            raise CaptureError("the file ends inside a block")
+        rest -= len(part)
+    trailer = read_exactly(stream, _BLOCK_TRAILER_BYTES, "a block")
+    if not trailer:
+        raise CaptureError("the file ends inside a block")
+    if struct.unpack(order + "I", trailer)[0] != length:
+        raise CaptureError("a block's two lengths differ")
 
 
 def _options(section: _Section, body: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
