@@ -329,6 +329,7 @@ ONCE = (
             "verbs/test_verbs_changing_addresses.py",
             "verbs/test_verbs_cmid.py",
             "verbs/test_verbs_cmid_forks.py",
+            "verbs/test_verbs_cmid_places.py",
             "verbs/test_verbs_examples.py",
             "verbs/test_verbs_program_ends.py",
             "verbs/test_verbs_two_versions.py",
@@ -435,6 +436,7 @@ LONG = (
     "simulation/test_simulation_datagram_sockets.py",
     "bare/test_bare_plan.py",
     "simulation/test_simulation_conversations.py",
+    "verbs/test_verbs_cmid_places.py",
 )
 """Files that take longest, to be begun first, so that no processor is left alone with one at the end."""
 

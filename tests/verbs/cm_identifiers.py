@@ -1,7 +1,11 @@
-"""Identifiers of RDMA CM that tests make: listening, with a route, connected."""
+"""Identifiers of RDMA CM that tests make, listening, with a route, connected, and devices for them."""
+
+import contextlib
 
 import pytest
 
+from softhca.driver import registry
+from softhca.runtime import devices
 from softhca.verbs import cm_enums as ce
 from softhca.verbs import enums as e
 from softhca.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
@@ -10,6 +14,19 @@ from softhca.verbs.qp import QPCap, QPInitAttr
 
 TCP, UDP = ce.RDMA_PS_TCP, ce.RDMA_PS_UDP
 PORT = "7471"
+SIZE = 256
+GRH = 40
+
+
+@contextlib.contextmanager
+def devices_at(addresses, mode, options=""):
+    """Devices of this process at these addresses, whose adapters live as ``mode`` says."""
+    registry.names()
+    for number, address in enumerate(addresses):
+        devices.add(f"cmid{number}=udp:{address}{options}", mode)
+    yield addresses
+    for number in range(len(addresses)):
+        devices.remove(f"cmid{number}")
 
 
 def code_of(call, *arguments, **options):
