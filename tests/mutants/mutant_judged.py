@@ -13,6 +13,8 @@ from mutant_checks import CHECKS
 from mutant_congestion import CONGESTION
 from mutant_connections import CONNECTIONS
 from mutant_corners import CORNERS
+from mutant_corners_fabric import CORNERS_OF_FABRIC
+from mutant_corners_sockets import CORNERS_OF_SOCKETS
 from mutant_driver import DRIVER
 from mutant_edges import EDGES
 from mutant_edits import Mutant
@@ -482,6 +484,8 @@ JUDGED: tuple[tuple[Mutant, str], ...] = (
     *MEANT,
     *EDGES,
     *CORNERS,
+    *CORNERS_OF_FABRIC,
+    *CORNERS_OF_SOCKETS,
     *ADDRESSES,
     *CHECKS,
     *STEPS,
