@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from softhca.fabric.ethernet.network import FULL_HOST, MOST_WAITING_BYTES, Cabling, EthernetNetwork
-from softhca.fabric.ethernet.port import GAP_BYTES, LINK_DOWN, PAUSE_BYTES, Frame
+from softhca.fabric.ethernet.port import GAP_BYTES, LINK_DOWN, PAUSE_BYTES, PAUSED, QUANTUM_BITS, Frame
 from softhca.fabric.ethernet.settings import Marking, Pausing, SwitchSettings
 from softhca.fabric.ethernet.switch import FULL_BUFFER, FULL_QUEUE, LOOP, MOST_HOPS, NO_WAY
 
@@ -468,3 +468,25 @@ def test_pauses_that_were_not_sent_end_with_the_link() -> None:
     lab.end()
     assert port.counters.pauses_sent == 1
     assert lab.net.toward(1).counters.pauses_received == 0
+
+
+def test_how_long_a_port_was_paused_counts_each_moment_once() -> None:
+    """At 8 Gb/s a quantum is 64 ns; a pause that is told again begins anew."""
+    lab = Lab(star(2))
+    port = lab.net.hosts[1].port
+    quanta_ps = 100 * QUANTUM_BITS * 1_000_000 // port.mbps
+    port.fire(PAUSED, (0, 100), 0)
+    port.fire(PAUSED, (0, 100), quanta_ps // 2)
+    assert port.counters.paused_ps == quanta_ps + quanta_ps // 2
+    port.fire(PAUSED, (0, 0), quanta_ps)  # half of it was left
+    assert port.counters.paused_ps == quanta_ps
+    port.fire(PAUSED, (0, 100), 3 * quanta_ps)
+    assert port.counters.paused_ps == 2 * quanta_ps
+
+
+def test_a_pause_that_was_on_a_link_that_failed_is_not_heard() -> None:
+    lab = Lab(star(2))
+    port = lab.net.hosts[1].port
+    port.take_down(0)
+    port.fire(PAUSED, (0, 100), 1)
+    assert (port.counters.pauses_received, port.counters.paused_ps) == (0, 0)
