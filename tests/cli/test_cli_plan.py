@@ -7,8 +7,10 @@ from softhca.cli.main import build_parser
 from softhca.cli.perf import document_of, peer_arguments
 from softhca.cli.perf_bandwidth import Measured
 from softhca.cli.perf_ends import Outcome
+from softhca.cli.perf_mailbox import terms_of
 from softhca.cli.perf_plan import TESTS, plan_of
 from softhca.cli.perftest_exchange import Report
+from softhca.mailbox.hashes import ALGORITHMS
 
 
 def plan(*words):
@@ -29,7 +31,7 @@ def plan(*words):
     ("mailbox-bw --reversed", "--reversed goes with"),
     ("write-bw -b --reversed", "exclude each other"),
     ("atomic-bw -a", "one message size"),
-    ("mailbox-lat -a", "one message size"),
+    ("mailbox-lat -a", "one message size"), ("mailbox-bw -s 67108737", "up to 67108736 bytes"),
     ("send-bw -a -s 64", "exclude each other"),
     ("send-bw -a --seconds 1", "not with --seconds"),
 ])  # fmt: skip
@@ -110,3 +112,10 @@ def test_queues_hold_whole_chains_and_four_receives_a_send(words, depth, batch, 
     assert (found.depth, found.batch, found.receive_depth) == (depth, batch, receives)
     latency = plan("send-lat")
     assert (latency.depth, latency.batch, latency.receive_depth) == (32, 1, 512)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("size", "slots"), [("1", 8192), ("8", 8192), ("9", 8192), ("67108736", 4)])
+def test_a_mailbox_has_room_for_messages_of_every_size(name, size, slots):
+    made = terms_of(plan("mailbox-lat", "-s", size, "--hash", name))
+    assert (made.fixed_bytes, made.slots) == (int(size), slots)

@@ -30,5 +30,5 @@ def seconds(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
     if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 s")
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0 s and at most 86400 s")
     return value

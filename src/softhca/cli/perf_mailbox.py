@@ -22,6 +22,7 @@ from softhca.cli.perf_plan import Plan
 from softhca.mailbox import Mailbox, Terms
 from softhca.mailbox.hashes import find_algorithm
 from softhca.mailbox.offer import OFFER_BYTES
+from softhca.mailbox.terms import MIN_SLOT_BYTES
 from softhca.verbs.device import Context
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _SLOT_OVERHEAD_BYTES = 16
 def terms_of(plan: Plan) -> Terms:
     """A ring whose slots fit the message, of about 4 MiB, 4 to 8192 slots."""
     block_bytes = _SLOT_OVERHEAD_BYTES + plan.size_bytes + find_algorithm(plan.algorithm).digest_bytes
-    slot_bytes = -(-block_bytes // 8) * 8
+    slot_bytes = max(MIN_SLOT_BYTES, -(-block_bytes // 8) * 8)
     slots = max(_MIN_SLOTS, min(_MAX_SLOTS, _RING_BYTES // slot_bytes))
     return Terms(slots, slot_bytes, plan.algorithm, fixed_bytes=plan.size_bytes)
 

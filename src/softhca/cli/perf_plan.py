@@ -17,6 +17,8 @@ SERVICES = {
 DEFAULT_BANDWIDTH_BYTES = 65_536
 DEFAULT_LATENCY_BYTES = 2
 ATOMIC_BYTES = 8
+MOST_MAILBOX_BYTES = (1 << 26) - 128
+"""What fits the largest slot with its header and any hash."""
 MAILBOX_BYTES = 64
 DEFAULT_ITERATIONS = 1000
 WRITE_BANDWIDTH_ITERATIONS = 5000
@@ -123,6 +125,8 @@ def plan_of(args: argparse.Namespace) -> Plan:
         default = min(default, 1024)
     if verb == "mailbox":
         default = MAILBOX_BYTES
+        if (args.size or 0) > MOST_MAILBOX_BYTES:
+            raise UsageError(f"a mailbox takes messages of up to {MOST_MAILBOX_BYTES} bytes")
     size_bytes = ATOMIC_BYTES if verb == "atomic" else args.size or default
     if args.all:
         size_bytes = MOST_MTU_BYTES if service == "ud" else 1 << LARGEST_SIZE_LOG
