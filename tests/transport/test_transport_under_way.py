@@ -283,3 +283,20 @@ def test_receive_queue_is_flushed_at_most_a_ring_a_turn(pair):
     assert {c.status for c in p.left.received()} == {cqe.WC_WR_FLUSH_ERR}
     assert queue.left == qp.receive_ring.count() == 0
     assert not qp.flow.scheduled
+
+
+def test_what_is_to_be_answered_again_makes_room_for_a_new_request():
+    """Who sends a new request has the answers to those before it."""
+    ring = ReplayRing(2)
+    for psn in (1, 2):
+        ring.ask(ring.add(psn, 1), 0, 1, 8)
+    assert not ring.has_place()
+    assert ring.add(3, 1) is None
+    for _ in range(2):
+        ring.done(ring.next())
+    ring.ask(ring.find(1), 0, 1, 8)
+    assert (ring.pending, ring.has_place()) == (1, True)
+    new = ring.add(3, 1)
+    assert (ring.pending, ring.find(1), ring.next()) == (0, None, None)
+    ring.ask(new, 0, 1, 8)
+    assert (ring.pending, ring.next()) == (1, new)
