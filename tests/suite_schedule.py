@@ -23,7 +23,7 @@ import pytest
 RUNNING = "softhca_running"
 """In what a worker is given: the file that holds the name of the test that it runs, should it crash."""
 LONGEST_NAME = 1024
-_folder = pytest.StashKey[tempfile.TemporaryDirectory]()
+_folder = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 
 
 @functools.cache

@@ -145,6 +145,17 @@ def test_what_compiles_is_changed(parts, old, new):
     assert parts.changed(Mutant("other", (edit,), "why")) == {"__init__.py": PARTS.replace(old, new)}
 
 
+def test_a_copy_has_the_files_of_the_original_but_for_those_that_are_changed(parts):
+    (parts.original / "softhca" / "other.py").write_text("x = 1\n")
+    copy = parts.copy(Mutant("other", (Edit("__init__.py", "return a\n", "return -a\n"),), "why"), "other")
+    same = {
+        path.name: path.samefile(parts.original / "softhca" / path.name) for path in copy.rglob("*.py")
+    }
+    assert same == {"__init__.py": False, "other.py": True}
+    assert parts.text("__init__.py") == PARTS
+    assert "return -a" in (copy / "softhca" / "__init__.py").read_text()
+
+
 def test_the_catalogue_is_broad_and_its_names_are_unique():
     everything = [*EVERYTHING, *NEAR, *WITH_TESTS]
     assert len({mutant.name for mutant in everything}) == len(everything)
