@@ -161,6 +161,7 @@ def test_routes_without_a_link_or_with_a_credit_loop_fail(capsys: pytest.Capture
         (("routes", "torus:sizes=3", "--trace", "h0"), 2, "expected FROM:TO"),
         (("routes", "torus:sizes=3", "--table", "h0", "--json"), 2, "h0 is no switch"),
         (("routes", "torus:sizes=3", "--table", "x", "--json"), 2, "no node is named 'x'"),
+        (("routes", "torus:sizes=3", "--table", "h0"), 2, "h0 is no switch"),
         (("routes", TREE, "--fail", "h0[1]", "--trace", "h1:h0"), 1, "no route to LID"),
         (("routes", TREE, "--fail", "h0[1]", "--trace", "h0:h1"), 1, "hangs on no switch"),
     ],
@@ -168,8 +169,9 @@ def test_routes_without_a_link_or_with_a_credit_loop_fail(capsys: pytest.Capture
 def test_what_cannot_be_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], status: int, reason: str
 ) -> None:
-    ended, _, error = result(capsys, *words)
+    ended, told, error = result(capsys, *words)
     assert ended == status
+    assert told == ""
     assert reason in error
     assert "Traceback" not in error
 

@@ -485,3 +485,19 @@ def test_who_only_sends_to_a_group_keeps_his_neighbours_copies() -> None:
     without_copies(graph, tree, hosts[:1])
     exits = graph.endpoints.exit_port
     assert np.flatnonzero(tree[0]).tolist() == sorted(int(exits[each]) for each in hosts[1:])
+
+
+def test_a_way_that_ends_at_another_host_is_none() -> None:
+    """Two hosts of a leaf whose ports are exchanged in its table, and one that it takes for itself."""
+    routes = route(fat_tree(4, 2), "fat-tree")
+    leaf = int(routes.graph.endpoints.switch[0])
+    leaves = int(routes.graph.has_hosts.sum())
+    lids = [int(routes.lids.base[host]) for host in range(2)]
+    assert reach(routes).whole
+    right = [int(port) for port in routes.tables[leaf, lids]]
+    routes.tables[leaf, lids] = right[::-1]
+    assert reach(routes).hosts_apart == 2 * leaves
+    with pytest.raises(RoutingError, match=rf"LID {lids[0]} ends at"):
+        routes.way(leaf, lids[0])
+    routes.tables[leaf, lids] = [right[0], 0]
+    assert reach(routes).hosts_apart == leaves

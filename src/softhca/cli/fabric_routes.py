@@ -81,6 +81,7 @@ def _run(args: argparse.Namespace, runner: Runner) -> int:
     try:
         routes = routed(topology, args.engine, args.lmc, runner)
         trace = _trace(routes, args.trace) if args.trace else None
+        table = _table(routes, args.table) if args.table else None
     except (RoutingError, LidError) as error:
         raise CommandError(str(error)) from None
     found = reach(routes, runner)
@@ -88,9 +89,11 @@ def _run(args: argparse.Namespace, runner: Runner) -> int:
     if args.svg:
         save(args.svg, _picture(whole, gone, routes, found))
     if args.json:
-        print_json(_document(routes, found, loop, trace, args.table))
+        print_json(_document(routes, found, loop, trace, table))
     else:
         _print(args, routes, found, loop, trace)
+        if table is not None:
+            print_table(f"forwarding table of {args.table}", ("LID", "port"), table)
     return 0 if found.whole and loop is None else FAILED
 
 
@@ -164,7 +167,8 @@ def _picture(whole: Topology, gone: list[int], routes: Routes, found: Reachabili
 
 
 def _document(
-    routes: Routes, found: Reachability, loop: Any, trace: list[str] | None, table: str | None
+    routes: Routes, found: Reachability, loop: Any, trace: list[str] | None,
+    table: list[tuple[int, int]] | None,
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "engine": routes.engine,
@@ -180,7 +184,7 @@ def _document(
     if trace is not None:
         document["trace"] = trace
     if table is not None:
-        document["table"] = {str(lid): port for lid, port in _table(routes, table)}
+        document["table"] = {str(lid): port for lid, port in table}
     return document
 
 
@@ -216,5 +220,3 @@ def _print(
     print_table(args.topology, ("what", "is"), rows)
     if trace is not None:
         print_table(f"the way {args.trace}", ("leaves by",), [(end,) for end in trace])
-    if args.table:
-        print_table(f"forwarding table of {args.table}", ("LID", "port"), _table(routes, args.table))

@@ -60,7 +60,7 @@ class Routes:
             if port == NO_ROUTE:
                 raise RoutingError(f"switch {self.name(switch)} has no route to LID {lid}")
             found.append((switch, port))
-            if switch == goal:
+            if switch == goal and port == self.graph.endpoints.exit_port[owner]:
                 return found
             switch = int(self.graph.peer[switch, port])
             if switch == NO_SWITCH:

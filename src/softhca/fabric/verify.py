@@ -75,6 +75,7 @@ def _follow(routes: Routes, sources: Ints, chosen: Ints, loads: NDArray[np.int64
     """
     graph, destinations = routes.graph, routes.destinations
     lids, goal = destinations.lid[chosen], destinations.switch[chosen]
+    last = graph.endpoints.exit_port[destinations.endpoint[chosen]]
     if not len(chosen) or not len(sources):
         return 0, 0
     at = np.repeat(sources, len(chosen))
@@ -82,7 +83,7 @@ def _follow(routes: Routes, sources: Ints, chosen: Ints, loads: NDArray[np.int64
     apart, hops = 0, 1
     while len(at):
         port = routes.tables[at, lids[to]]
-        arrived = (at == goal[to]) & (port != NO_ROUTE)
+        arrived = (at == goal[to]) & (port == last[to])  # by another port it comes to somebody else
         following = np.where(port == NO_ROUTE, NO_SWITCH, graph.peer[at, np.where(port == NO_ROUTE, 0, port)])
         if loads is not None:
             known = port != NO_ROUTE
