@@ -240,6 +240,17 @@ def test_repeated_read_is_served_again_whole_or_in_part(peer):
     assert [(row["opcode"], row["psn"], row["bytes"]) for row in rows] == [(0x0D, 101, 256), (0x0F, 102, 44)]
 
 
+def test_another_part_of_a_read_is_asked_for_while_one_waits_to_be_sent(peer):
+    read(peer, 100, 1024)
+    answers(peer)
+    read(peer, 101, 256, 256)
+    read(peer, 103, 256, 768)  # behind what waits, and no part of it
+    assert answers(peer) == [(op.RC_RDMA_READ_RESPONSE_ONLY, 103, 0)]
+    read(peer, 101, 512, 256)
+    read(peer, 102, 256, 512)  # a part of what waits
+    assert [psn for _, psn, _ in answers(peer)] == [101, 102]
+
+
 def test_part_of_a_read_goes_on_for_a_requester_without_migreq(peer):
     """Linux's SoftRoCE takes no FIRST or ONLY in the middle of an answer."""
     read(peer, 100, 1000, migreq=False)
@@ -401,6 +412,17 @@ def test_repeated_atomic_on_something_else_is_ignored(peer, difference):
     )
     assert answers(peer) == []
     assert peer.target.data == before
+
+
+def test_repeated_atomic_is_refused_when_rights_have_come_and_gone_meanwhile(peer):
+    """A key that was withdrawn does not live again for what was asked before."""
+    region, access = peer.target.region, peer.target.region.access
+    peer.forge(op.RC_FETCH_ADD, 100, va=peer.target.va, rkey=peer.target.key, swap_add=2)
+    answers(peer)
+    peer.b.regions.reregister(region, access=access & ~8)
+    peer.b.regions.reregister(region, access=access)
+    peer.forge(op.RC_FETCH_ADD, 100, va=peer.target.va, rkey=peer.target.key, swap_add=2)
+    is_nak(answers(peer), 0x62, 100)
 
 
 def test_acknowledgement_waits_for_the_read_before_it_and_a_later_read_replaces_it(peer):
