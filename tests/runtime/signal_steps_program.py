@@ -4,7 +4,9 @@ exception comes out of the call, another thread then uses what there is and make
 and at the end no thread or descriptor is left.
 
 ``python signal_steps_program.py LIBRARY OPERATION [STRIDE [FIRST]]``, ``LIBRARY`` being ``signal_steps.c``;
-it prints what is wrong, and then how many steps there were.
+it prints what is wrong, and then how many steps there were.  ``python signal_steps_program.py --serve`` does
+so for each line of its input, ``[WORDS, ENVIRONMENT, SECONDS]``, in a fork that may take so long, and answers
+``[STATUS, OUTPUT]``: to begin takes as long as most operations.
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ import ctypes
 import dis
 import faulthandler
 import gc
+import importlib
+import json
 import logging
 import os
+import select
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -560,5 +566,43 @@ def main() -> None:
     sys.exit(bool(wrong))
 
 
+def serve() -> None:
+    """Answer lines of the input, until its end."""
+    for line in sys.stdin:
+        gc.freeze()
+        words, environment, limit_s = json.loads(line)
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile("w+") as imported:
+            if (child := os.fork()) == 0:
+                with open(os.devnull, "rb") as nothing:
+                    os.dup2(nothing.fileno(), 0)
+                for number in (1, 2):
+                    os.dup2(output.fileno(), number)
+                sys.argv[1:] = words
+                os.environ.update(environment)
+                try:
+                    main()
+                finally:  # to the end of the interpreter, as of any program
+                    json.dump([name for name in sys.modules if name.startswith("softhca.")], imported)
+                    imported.flush()
+            status = status_of(child, limit_s)
+            output.seek(0)
+            print(json.dumps([status, output.read().decode()]), flush=True)
+            imported.seek(0)
+            for name in json.loads(imported.read() or "[]"):
+                importlib.import_module(name)
+
+
+def status_of(child: int, limit_s: float) -> int:
+    """How a process has ended; after so long it is ended."""
+    ends = os.pidfd_open(child)
+    if not select.select([ends], [], [], limit_s)[0]:
+        os.kill(child, signal.SIGKILL)
+    os.close(ends)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "--serve":
+        serve()
+    else:
+        main()

@@ -5,10 +5,12 @@ and nothing is left.  Compiled: interpreted, a turn of the adapter is such steps
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,11 @@ HERE = Path(__file__).parent
 LIMIT_S = limit_s(200)
 
 
+Ask = Callable[[list[str], dict[str, str]], tuple[int, str]]
+
+
 @pytest.fixture(scope="module")
-def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that has signals come."""
     command = build.compiler()
     if command is None:
@@ -30,6 +35,28 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sysconfig.get_path('include')}")
     subprocess.run([*command, *flags, str(HERE / "signal_steps.c"), "-o", str(made)], check=True)
     return made
+
+
+@pytest.fixture(scope="module")
+def signal_steps(library: Path) -> Iterator[Ask]:
+    """A function that has the program run with words and an environment; gives its status and output."""
+    path = os.pathsep.join([str(HERE.parent), *filter(None, sys.path)])
+    with subprocess.Popen(
+        [sys.executable, str(HERE / "signal_steps_program.py"), "--serve"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
+    ) as program:  # fmt: skip
+        assert program.stdin
+        assert program.stdout
+        lines, answers = program.stdin, program.stdout
+
+        def ask(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+            print(json.dumps([[str(library), *words], environment, LIMIT_S]), file=lines, flush=True)
+            status, output = json.loads(answers.readline())
+            return status, output
+
+        yield ask
+        lines.close()
+        assert program.wait(LIMIT_S) == 0
 
 
 @pytest.mark.parametrize(("operation", "stride"), [
@@ -44,9 +71,15 @@ def signal_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("objects_memories", 5), ("objects_pageables", 13), ("objects_rights", 5), ("objects_tables", 29),
 ])  # fmt: skip
 def test_a_handler_that_raises_costs_the_call_alone(
-    signal_steps: Path, loopback_address: object, operation: str, stride: int
+    signal_steps: Ask, loopback_address: Callable[[], str], operation: str, stride: int
 ) -> None:
     run(signal_steps, loopback_address, operation, stride, "embedded")
+
+
+def test_what_is_wrong_is_told(signal_steps: Ask, loopback_address: Callable[[], str]) -> None:
+    status, output = signal_steps(["verbs_nothing"], {"SOFTHCA_DEVICES": f"steps=udp:{loopback_address()}"})
+    assert status == 1
+    assert "AttributeError: 'Verbs' object has no attribute 'nothing'" in output
 
 
 @pytest.mark.parametrize(("operation", "stride"), [
@@ -55,24 +88,19 @@ def test_a_handler_that_raises_costs_the_call_alone(
     ("mailboxes_exchanges", 23),
 ])  # fmt: skip
 def test_so_it_is_with_an_adapter_process(
-    signal_steps: Path, loopback_address: object, operation: str, stride: int
+    signal_steps: Ask, loopback_address: Callable[[], str], operation: str, stride: int
 ) -> None:
     run(signal_steps, loopback_address, operation, stride, "process")
 
 
-def run(signal_steps: Path, loopback_address: object, operation: str, stride: int, mode: str) -> None:
+def run(
+    signal_steps: Ask, loopback_address: Callable[[], str], operation: str, stride: int, mode: str
+) -> None:
     """The program, with an adapter of this kind."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "signal_steps_program.py"), str(signal_steps), operation, str(stride)],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, sys.path)]),
-            "SOFTHCA_DEVICES": f"steps=udp:{loopback_address()}",  # type: ignore[operator]
-            "SOFTHCA_ADAPTER": mode,
-            "SOFTHCA_FAULTS": "",
-        },
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, output = signal_steps([operation, str(stride)], {
+        "SOFTHCA_DEVICES": f"steps=udp:{loopback_address()}",
+        "SOFTHCA_ADAPTER": mode,
+        "SOFTHCA_FAULTS": "",
+    })  # fmt: skip
+    assert status == 0, output
+    assert output.endswith(" steps, 0 wrong\n")
