@@ -430,7 +430,7 @@ PARTS_ALONE: tuple[tuple[Mutant, str], ...] = (
        "a connection that has ended is asked for"), STREAM_RULES),
     (m("held-of-nobody", "sockets/stream.py", "return self._state.own.held if self._state is not None else 0", "return self._state.own.held",
        "a stream without a peer fails when it is asked what it holds"), STREAM_ENDS),
-    (m("receive-looks-once", "sockets/stream_path.py", "                if self._shows_more():\n                    continue\n", "",
+    (m("receive-looks-once", "sockets/stream_path.py", "                if self.shows_more():\n                    continue\n", "",
        "what one look at the device brings is not taken"), STREAM_ENDS),
     (m("receive-drives-nothing", "sockets/stream_path.py", "            if not blocking:\n                self._progress()\n                if", "            if not blocking:\n                if",
        "who does not wait drives nothing"), STREAM_ENDS),

@@ -7,7 +7,7 @@ import gc
 import mmap
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -201,11 +201,13 @@ class Mapped:
         self.buffer[:] = b"o" * (4 * PAGE)
         self.pool = pool
 
-    def map(self, place: int, pages: int = 1) -> None:
-        """Pages of the pool from 0 on at page ``place``."""
+    def map(self, place: int, pages: int = 1) -> Callable[[], object]:
+        """Pages of the pool from 0 on at page ``place``; what the buffer is told to release them by."""
         at = address_of(self.buffer) + place * PAGE
         assert self.pool.map(0, pages * PAGE, at) == 0
-        self.buffer.mapped(place * PAGE, pages * PAGE, partial(self.gone.append, place))
+        released = partial(self.gone.append, place)
+        self.buffer.mapped(place * PAGE, pages * PAGE, released)
+        return released
 
 
 @pytest.fixture
@@ -266,11 +268,39 @@ def test_a_buffer_that_cannot_have_its_pages_again_keeps_the_pool_s(
 
 @pytest.mark.parametrize(("result", "done"), [(0, True), (-errno.ENOMEM, False)])
 def test_copies_that_cannot_be_leave_the_pages_mapped(mapped: Mapped, result: int, done: bool) -> None:
-    mapped.map(1)
-    assert not mapped.buffer.copy_mapped(0, lambda: 0), "nothing is there"
-    assert mapped.buffer.copy_mapped(PAGE, lambda: result) is done
+    released = mapped.map(1)
+    assert not mapped.buffer.copy_mapped(0, released, lambda: 0), "nothing is there"
+    assert mapped.buffer.copy_mapped(PAGE, released, lambda: result) is done
     assert mapped.gone == ([1] if done else [])
     assert (PAGE in mapped.buffer._mappings.parts) is not done
+
+
+def test_pages_in_whose_place_others_are_mapped_are_not_copied(mapped: Mapped) -> None:
+    """A copy of what was there before would be put over what the program has received since."""
+    former = mapped.map(1)
+    mapped.map(1)
+    assert not mapped.buffer.copy_mapped(PAGE, former, lambda: pytest.fail("copied"))
+    assert (mapped.gone, PAGE in mapped.buffer._mappings.parts) == ([1], True)
+
+
+@pytest.mark.parametrize(
+    ("place", "length", "found"),
+    [(0, 1, 0), (PAGE, 2 * PAGE, 2 * PAGE), (PAGE, 3 * PAGE, 2 * PAGE), (PAGE, 2 * PAGE - 1, -1),
+     (0, PAGE, 0), (0, PAGE + 1, -1), (2 * PAGE, PAGE, -1), (3 * PAGE - 1, PAGE, -1), (3 * PAGE, PAGE, 0)],
+)  # fmt: skip
+def test_other_pages_may_take_the_place_of_what_lies_there_alone(
+    mapped: Mapped, place: int, length: int, found: int
+) -> None:
+    assert mapped.buffer.replaceable(place, length) == 0
+    mapped.map(1, 2)
+    assert mapped.buffer.replaceable(place, length) == found
+
+
+@pytest.mark.parametrize(("length", "found"), [(2 * PAGE, PAGE), (2 * PAGE + 1, -1), (4 * PAGE, -1)])
+def test_no_pages_take_the_place_of_two_parts(mapped: Mapped, length: int, found: int) -> None:
+    mapped.map(0)
+    mapped.map(2)
+    assert mapped.buffer.replaceable(0, length) == found
 
 
 def test_a_buffer_that_is_gone_gives_all_back_and_closes_its_file(pool: Pool) -> None:

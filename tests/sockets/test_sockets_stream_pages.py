@@ -14,6 +14,13 @@ from softhca import sockets
 from softhca.machine import primitives
 
 
+def wait_for(receiver: sockets.socket, length: int) -> bool:
+    """Have so many bytes arrived, without receiving them."""
+    while len(receiver.recv(length, kernel.MSG_PEEK)) < length:
+        pass
+    return True
+
+
 def test_pages_are_mapped_and_not_copied(connected: Connect) -> None:
     """The adapter writes into the pool, and the buffer shows the pool's own pages."""
     one, other = connected(pool_bytes=1 << 20, chunk_bytes=1 << 20)
@@ -161,6 +168,79 @@ def test_mapped_pages_stay_what_they_are_until_the_next_receive(connected: Conne
     assert buffers[0][:] == rounds[10]
     for buffer in buffers:
         buffer.close()
+
+
+def test_pages_take_the_place_of_as_many_others(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One change of the page table a receive, not two; what was there before is the sender's room again."""
+    one, other = connected(pool_bytes=1 << 18)
+    stream, changes, change = other.stream, list[int](), primitives.map_pages
+    assert stream is not None
+
+    def counted(address: int, length: int, *rest: int) -> int:
+        changes.append(length)
+        return change(address, length, *rest)
+
+    monkeypatch.setattr(primitives, "map_pages", counted)
+    with sockets.PageBuffer(65536) as buffer:
+        for number in range(9):
+            data = bytes([number]) * 65536
+            one.sendall(data)
+            assert wait_for(other, 65536)
+            assert other.recv_into(buffer) == 65536
+            assert (buffer[:], stream.held_bytes) == (data, 65536)
+        assert changes == [65536] * 9
+        assert (stream.receiver.copied_bytes, stream.receiver.mapped_bytes) == (0, 9 * 65536)
+    assert (stream.held_bytes, len(changes)) == (0, 10)
+
+
+@pytest.mark.parametrize("length", [32768, 100])
+@pytest.mark.parametrize("flags", [0, kernel.MSG_PEEK])
+def test_what_is_shorter_takes_no_pages_place(connected: Connect, length: int, flags: int) -> None:
+    """The buffer's own pages are there again, so that nothing is copied into the pool, and none of its pages
+    stay behind what came."""
+    one, other = connected(pool_bytes=1 << 18)
+    stream = other.stream
+    assert stream is not None
+    with sockets.PageBuffer(65536) as buffer:
+        one.sendall(b"a" * 65536)
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == 65536
+        one.sendall(b"b" * length)
+        assert wait_for(other, length)
+        assert other.recv_into(buffer, flags=flags) == length
+        mapped = length == 32768 and not flags
+        assert (buffer[:length], stream.held_bytes) == (b"b" * length, length if mapped else 0)
+        pool = stream.receiver.pool.address
+        assert primitives.bytes_at(pool, 65536) == b"a" * 65536
+        primitives.fill(pool, 0xEE, 65536)
+        assert buffer[:] == b"b" * length + bytes(65536 - length)
+
+
+def test_pages_of_another_stream_are_given_back_to_it(connected: Connect) -> None:
+    pairs = [connected(pool_bytes=1 << 18) for _ in range(2)]
+    with sockets.PageBuffer(65536) as buffer:
+        for number in range(4):
+            (one, other), (_, idle) = pairs[number % 2], pairs[1 - number % 2]
+            data = bytes([number]) * 65536
+            one.sendall(data)
+            assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == 65536
+            assert buffer[:] == data
+            assert idle.stream is not None
+            assert other.stream is not None
+            assert (idle.stream.held_bytes, other.stream.held_bytes) == (0, 65536)
+
+
+def test_who_waits_has_given_back_what_it_receives_into(connected: Connect) -> None:
+    one, other = connected(pool_bytes=1 << 18)
+    stream = other.stream
+    assert stream is not None
+    with sockets.PageBuffer(65536) as buffer:
+        one.sendall(bytes(65536))
+        assert other.recv_into(buffer, flags=kernel.MSG_WAITALL) == 65536
+        with pytest.raises(BlockingIOError):
+            other.recv_into(buffer, flags=kernel.MSG_DONTWAIT)
+        assert stream.held_bytes == 0
 
 
 def test_mapped_pages_do_not_stop_who_receives_elsewhere(connected: Connect) -> None:

@@ -197,17 +197,17 @@ class _Mappings:
                 del self.parts[offset]
             released()
 
-    def copy(self, offset: int, copied: Callable[[], int]) -> bool:
-        """Give the pages back that are mapped at ``offset``, once ``copied`` has put copies there; whether
-        it has (it returns 0 or −errno).
+    def copy(self, offset: int, whose: Callable[[], object], copied: Callable[[], int]) -> bool:
+        """Give the pages back that are mapped at ``offset`` and that ``whose`` releases, once ``copied`` has
+        put copies there; whether it has (it returns 0 or −errno).
         """
         with deferred_signals.section():
             with self.lock:
                 found = self.parts.get(offset)
-                if found is None or copied():
+                if found is None or found[1] is not whose or copied():
                     return False
                 del self.parts[offset]
-            found[1]()
+            whose()
         return True
 
     def leave(self, offset: int) -> None:
@@ -260,22 +260,42 @@ class PageBuffer(mmap.mmap):
         return address - self._mappings.address
 
     def mapped(self, offset: int, length: int, released: Callable[[], object]) -> Callable[[], object]:
-        """Pages of a pool have been mapped there; ``released`` is called once, when they are not any more.
-        What settles it from outside; it does not keep the buffer.
+        """Pages of a pool have been mapped there, in place of others of the same length or of none;
+        ``released`` is called once, when they are not any more.  What settles it from outside; it does not
+        keep the buffer.
         """
         mappings = self._mappings
         with mappings.lock:
             former = mappings.parts.get(offset)
             mappings.parts[offset] = (length, released)
-        if former is not None:  # another thread has received into the same place
+        if former is not None:
             former[1]()
         return lambda: mappings.leave(offset)
 
-    def copy_mapped(self, offset: int, copied: Callable[[], int]) -> bool:
-        """Keep what pool pages mapped at ``offset`` hold, and give those back; ``copied`` puts copies there
-        (0, or −errno).  Whether that was done.
+    def copy_mapped(
+        self, offset: int, released: Callable[[], object], copied: Callable[[], int]
+    ) -> bool:
+        """Keep what pool pages mapped at ``offset`` hold, and give those back (``released``, as `mapped` was
+        told); ``copied`` puts copies there (0, or −errno).  Whether that was done: not where other pages
+        have taken their place.
         """
-        return self._mappings.copy(offset, copied)
+        return self._mappings.copy(offset, released, copied)
+
+    def replaceable(self, place: int, length: int) -> int:
+        """How many bytes of a pool are mapped at ``place``, where nothing else is mapped in the ``length``
+        bytes from there on: as many others may be mapped in their place at once.  0: nothing is mapped in
+        them; −1: `give_back` first.
+        """
+        parts = self._mappings.parts
+        found = parts.get(place)
+        mapped = found[0] if found is not None else 0
+        if mapped > length:
+            return -1
+        if len(parts) > (found is not None):
+            for other, (size, _) in list(parts.items()):
+                if other != place and other < place + length and place < other + size:
+                    return -1
+        return mapped
 
     def give_back(self, view: memoryview) -> None:
         """A receive into ``view``, which is of this buffer, begins: what is mapped there is given back.  What

@@ -37,7 +37,7 @@ cdef class StreamPath(Waiting):
     cpdef object _credit(self, bint anyhow=*, bint empty=*)
     cpdef StreamState _look(self)
     cpdef object receive(self, object take, object deadline_s, bint blocking)
-    cpdef bint _shows_more(self) except -1
+    cpdef bint shows_more(self) except -1
     cpdef object _after_receive(self)
     cpdef object send(self, object views, object deadline_s, bint blocking)
     cpdef object _wait_taken(self, unsigned long long number)

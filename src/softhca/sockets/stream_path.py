@@ -317,10 +317,13 @@ class StreamPath(Waiting):
                     return 0
                 if state.own.available:
                     deferred_signals.begin()  # else what is taken and not kept would be nobody's room
+                    self._pumping = True  # what is given back meanwhile is accounted for below
                     try:
                         taken = take()
                     finally:
+                        self._pumping = False
                         deferred_signals.end()
+                    self.receiver.reclaim()
                     self._after_receive()
                     return taken
                 if self.error and not (state.finished and not state.was_reset):
@@ -331,13 +334,13 @@ class StreamPath(Waiting):
                 self.leave_lock()
             if not blocking:
                 self._progress()
-                if self._shows_more():
+                if self.shows_more():
                     continue
                 raise BlockingIOError(errno.EAGAIN, "no completion, no data arrived")
             if not self.wait(_READABLE, deadline_s):
                 raise TimeoutError("timed out")
 
-    def _shows_more(self) -> bool:
+    def shows_more(self) -> bool:
         """Whether another look at what has come ends a receive."""
         self._lock.acquire()
         try:

@@ -16,4 +16,5 @@ cdef class Receiver:
     cpdef object take_bytes(self, length, bint peek)
     cpdef object take_into(self, view, bint peek)
     cpdef object _map(self, view, unsigned long long length)
+    cdef object _mappable(self)
     cpdef bint reclaim(self) except -1

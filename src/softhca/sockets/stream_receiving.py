@@ -20,7 +20,8 @@ from softhca.sockets.settings import Settings
 
 class Mapped(NamedTuple):
     """Pages of the pool that a buffer has: ``size`` bytes from ``offset`` of the pool on are at ``place`` of
-    the buffer, which is ``address``.  ``leave`` gives them back as the socket ends.
+    the buffer, which is ``address``.  ``released`` is what the buffer calls when it has them no more;
+    ``leave`` gives them back as the socket ends.
     """
 
     buffer: weakref.ref[PageBuffer]
@@ -28,6 +29,7 @@ class Mapped(NamedTuple):
     offset: int
     size: int
     address: int
+    released: Callable[[], object]
     leave: Callable[[], object]
 
 
@@ -63,15 +65,19 @@ class Receiver:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def take_into(self, view: memoryview, peek: bool) -> int:
-        """Copy into ``view``; into a `PageBuffer` above the threshold, nothing being mapped there: map."""
+        """Copy into ``view``; into a `PageBuffer` above the threshold: map.  What is mapped there is given
+        back.  OSError where the buffer cannot have its own pages again, and nothing is taken.
+        """
         target: cython.ulonglong
         base: cython.ulonglong
         own: RecordA = self.own
         length: cython.ulonglong = min(view.nbytes, own.available)
-        if length > self._threshold and self._mapping and not peek and isinstance(view.obj, PageBuffer):
-            mapped = self._map(view, length)
-            if mapped:
-                return mapped
+        if isinstance(view.obj, PageBuffer):
+            if length > self._threshold and self._mapping and not peek:
+                mapped = self._map(view, length)
+                if mapped:
+                    return mapped
+            view.obj.give_back(view)
         target, base = address_of(view), self.pool.address
         for offset, size in own.look(length):
             copy(target, base + offset, size)
@@ -82,7 +88,11 @@ class Receiver:
         return length
 
     def _map(self, view: memoryview, length: int) -> int:
-        """Map whole pages onto the buffer that ``view`` is of; 0 where that cannot be."""
+        """Map whole pages onto the buffer that ``view`` is of; 0 where that cannot be.
+
+        Where just as many are mapped there, and nothing else, these take their place: to give those back
+        first would be a second change of the page table.
+        """
         buffer = view.obj
         assert isinstance(buffer, PageBuffer)
         own: RecordA = self.own
@@ -91,17 +101,28 @@ class Receiver:
         if found is None or address & OFFSET_MASK:
             return 0
         offset, size = found
-        size = min(size, (self.pool.length // 2 - own.held) & ~OFFSET_MASK)
+        place = buffer.offset_of(address)
+        most = self._mappable()
+        former = buffer.replaceable(place, view.nbytes)
+        if former and former != min(size, most):
+            buffer.give_back(view)
+            self.reclaim()
+            most = self._mappable()
+        size = min(size, most)
         if size <= self._threshold:
             return 0
-        place = buffer.offset_of(address)
         if self.pool.map(offset, size, address):
             return 0
         position = own.hold(size)
-        leave = buffer.mapped(place, size, partial(self.pool.returned, partial(self._release, position)))
-        self._mapped[position] = Mapped(weakref.ref(buffer), place, offset, size, address, leave)
+        released = partial(self.pool.returned, partial(self._release, position))
+        leave = buffer.mapped(place, size, released)
+        self._mapped[position] = Mapped(weakref.ref(buffer), place, offset, size, address, released, leave)
         self.mapped_bytes += size
         return size
+
+    def _mappable(self) -> int:
+        """How many bytes more the application may hold mapped: half of the pool in all, whole pages."""
+        return (self.pool.length // 2 - self.own.held) & ~OFFSET_MASK
 
     def relieve(self) -> None:
         """Where pages that a buffer has keep room from the sender that the application has done with behind
@@ -114,7 +135,7 @@ class Receiver:
             while (position := self.own.holds_up()) is not None and (found := self._mapped.get(position)):
                 buffer = found.buffer()  # kept: its memory stays
                 copied = partial(self.pool.copy_mapped, found.offset, found.size, found.address)
-                if buffer is None or not buffer.copy_mapped(found.place, copied):
+                if buffer is None or not buffer.copy_mapped(found.place, found.released, copied):
                     return
                 self.copied_bytes += found.size
                 self.reclaim()

@@ -379,8 +379,8 @@ class socket(DatagramSocket):
         view = view[:nbytes] if nbytes else view
         if view.readonly:
             raise TypeError("recv_into() argument 1 must be read-write bytes-like object")
-        if isinstance(view.obj, PageBuffer):
-            view.obj.give_back(view)
+        if isinstance(view.obj, PageBuffer) and not upgrade.stream.shows_more():
+            view.obj.give_back(view)  # a sender that has no other room would be waited for
         stream, peek, count = upgrade.stream, bool(flags & _PEEK), 0
         deadline, blocking = self._deadline()
         blocking = blocking and not flags & _DONTWAIT
