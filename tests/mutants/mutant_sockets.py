@@ -324,7 +324,7 @@ SOCKETS: tuple[tuple[Mutant, str], ...] = (
        "who goes on receiving elsewhere while a buffer has mapped pages waits for ever"), STREAM_PAGES),
     (m("sockets-unread-is-read", MANAGEMENT, "self.tail - head - self.available", "self.tail - head",
        "a slow reader's mapped pages are copied in vain"), JUDGE),
-    (m("sockets-copies-that-were-refused", PROCESSING, "                if found is None or copied():\n", "                copied()\n                if found is None:\n",
+    (m("sockets-copies-that-were-refused", PROCESSING, "                if found is None or found[1] is not whose or copied():\n", "                copied()\n                if found is None or found[1] is not whose:\n",
        "the sender writes into a buffer of the program"), STREAM_PAGES),
     (m("sockets-copied-when-written", PROCESSING, "                primitives.atomic_add64(place, 0)  # a write: the kernel copies the page\n", "                pass\n",
        "what a buffer has kept changes with the pool"), STREAM_PAGES),

@@ -195,6 +195,21 @@ def test_pages_take_the_place_of_as_many_others(
     assert (stream.held_bytes, len(changes)) == (0, 10)
 
 
+def test_a_buffer_that_has_half_the_pool_is_given_other_pages(connected: Connect) -> None:
+    """More could not be mapped: what is there is given back first."""
+    one, other = connected(pool_bytes=1 << 17)
+    stream = other.stream
+    assert stream is not None
+    with sockets.PageBuffer(65536) as buffer:
+        for number in range(3):
+            data = bytes([number]) * 65536
+            one.sendall(data)
+            assert wait_for(other, 65536)
+            assert other.recv_into(buffer) == 65536
+            assert (buffer[:], stream.held_bytes) == (data, 65536)
+    assert (stream.receiver.copied_bytes, stream.receiver.mapped_bytes) == (0, 3 * 65536)
+
+
 @pytest.mark.parametrize("length", [32768, 100])
 @pytest.mark.parametrize("flags", [0, kernel.MSG_PEEK])
 def test_what_is_shorter_takes_no_pages_place(connected: Connect, length: int, flags: int) -> None:
