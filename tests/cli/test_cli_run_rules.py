@@ -80,6 +80,28 @@ def test_a_copy_that_does_not_end_when_it_is_asked_is_killed(copies):
     assert [each.calls for each in copies.processes] == [["terminate", "kill"], []]
 
 
+class Slow(Stubborn):
+    """One that takes all the time that it is given."""
+
+    def __init__(self, clock):
+        super().__init__(False)
+        self.clock = clock
+
+    def wait(self, limit_s=None):
+        if not self.has_ended:
+            self.clock.append(self.clock[-1] + limit_s)
+        super().wait(limit_s)
+
+
+def test_all_copies_have_the_same_time_to_end(copies, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    copies.processes = [Slow(clock) for _ in range(3)]
+    copies._end_all()
+    assert clock[-1] == 100.0 + run_module.GRACE_S
+    assert [each.calls for each in copies.processes] == 3 * [["terminate", "kill"]]
+
+
 def test_a_second_signal_does_not_disturb_the_end_and_handlers_come_back():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
     with run_module._termination():

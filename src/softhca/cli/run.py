@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -258,16 +259,18 @@ class Copies:
             return next((status for status in self._statuses if status), 0)
 
     def _end_all(self) -> None:
-        """Ask the remaining copies to end, then make them."""
+        """Ask the remaining copies to end; make those end that have not within `GRACE_S`."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
+        until_s = time.monotonic() + GRACE_S
         for process in self.processes:
             try:
-                process.wait(GRACE_S)
+                process.wait(max(until_s - time.monotonic(), 0.0))
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+        for process in self.processes:
+            process.wait()
 
 
 def remedy_of_program(name: str) -> str:
