@@ -94,7 +94,7 @@ AROUND: tuple[tuple[Mutant, str], ...] = (
        "the status is that of the last copy that failed"), CLI_RUN_RULES),
     (m("cli-ru-status-any", "cli/run.py", "len(self._statuses) < len(self.processes) and not any(self._statuses)", "len(self._statuses) < len(self.processes)",
        "the others are waited for when one has failed"), CLI_RUN_RULES),
-    (m("cli-ru-kill-never", "cli/run.py", "                process.kill()\n                process.wait()\n", "                pass\n",
+    (m("cli-ru-kill-never", "cli/run.py", "                process.kill()\n", "                pass\n",
        "a copy that does not end stays"), CLI_RUN_RULES),
     (m("cli-ru-handlers-stay", "cli/run.py", "        for number, handler in before.items():\n            signal.signal(number, handler)", "        pass",
        "signals go on ending what runs next"), CLI_RUN_RULES),
