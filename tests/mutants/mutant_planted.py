@@ -99,6 +99,8 @@ PLANTED: tuple[tuple[Mutant, str], ...] = (
        "a copy goes into pages of the pool that the sender has room in again"), STREAM_PAGES),
     (m("receiving-waits-with-pages", "sockets/stream_socket.py", "            view.obj.give_back(view)  # a sender", "            pass  # a sender",
        "who waits for more keeps the room for it from the sender"), STREAM_PAGES),
+    (m("answers-beside-naks", "transport/acknowledgement.py", "return not view.has_aeth or (view.syndrome >> 5) & 3 == _ACK", "return True",
+       "the bytes beside a NAK are taken for an answer"), "transport/test_transport_rc_requester.py"),
     (m("offer-of-any-size", PROTOCOL, " or pool_bytes & (pool_bytes - 1):", ":",
        "places in a peer's pool are not where that one looks"), OFFERS),
     (m("offer-with-any-flags", PROTOCOL, "if magic != MAGIC or version != VERSION or flags & ~_ALONE:", "if magic != MAGIC or version != VERSION:",

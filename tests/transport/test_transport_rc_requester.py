@@ -205,6 +205,30 @@ def test_end_of_a_read_response_of_wrong_kind_or_length_is_a_bad_response(lone, 
     assert done(lone) == [(1, cqe.WC_BAD_RESP_ERR)]
 
 
+@pytest.mark.parametrize("syndrome", [0x20, 0x3F, 0x40, 0x60, 0x61, 0x7F])
+@pytest.mark.parametrize("begun", [False, True])
+def test_bytes_beside_a_nak_are_no_answer(lone, syndrome, begun):
+    """An RNR NAK, a NAK, or what is reserved stands in a packet of its own."""
+    read(lone, 256 + 88)
+    if begun:
+        response(lone, op.RC_RDMA_READ_RESPONSE_FIRST, 10, b"a" * 256)
+        response(lone, op.RC_RDMA_READ_RESPONSE_LAST, 11, b"c" * 88, syndrome)
+    else:
+        response(lone, op.RC_RDMA_READ_RESPONSE_FIRST, 10, b"a" * 256, syndrome)
+    assert done(lone) == [(1, cqe.WC_BAD_RESP_ERR)]
+    assert lone.local.data[:344] == (b"a" * 256 if begun else bytes(256)) + bytes(88)
+
+
+@pytest.mark.parametrize("syndrome", [0x20, 0x40, 0x61])
+def test_an_original_value_beside_a_nak_is_no_answer(lone, syndrome):
+    local = lone.left.region(8)
+    lone.left.post(wqe.ATOMIC_FETCH_AND_ADD, [local.sge()], remote=lone.right.region(8))
+    settle(lone)
+    lone.forge(op.RC_ATOMIC_ACKNOWLEDGE, 10, way="ba", syndrome=syndrome, original=0x0102030405060708)
+    assert done(lone) == [(1, cqe.WC_BAD_RESP_ERR)]
+    assert local.data == bytes(8)
+
+
 def test_read_response_for_a_write_is_a_bad_response(lone):
     send(lone, 1)
     response(lone, op.RC_RDMA_READ_RESPONSE_ONLY, 10, b"")

@@ -19,6 +19,7 @@ cdef class Sender(RequestTransmitter):
     cdef object read_response(self, PacketView view, Arrival arrival)
     cdef object atomic_response(self, PacketView view)
     cdef bint read_position_ok(self, Request request, PacketView view, unsigned int index)
+    cdef bint carries_answer(self, PacketView view) noexcept
     cdef object placement_failed(self, int result)
     cdef object answered(self, Request request, unsigned int index)
     cdef object again(self, str reason)

@@ -321,7 +321,7 @@ class Sender(RequestTransmitter):
                 self.implied_nak()
             return
         index = distance(request.first_psn, view.psn)
-        if not self.read_position_ok(request, view, index):
+        if not self.read_position_ok(request, view, index) or not self.carries_answer(view):
             self.fail_head(_BAD_RESPONSE)
             return
         n = view.payload_bytes
@@ -356,6 +356,11 @@ class Sender(RequestTransmitter):
             return False
         return view.payload_bytes == (rest if rest < pmtu else pmtu)
 
+    def carries_answer(self, view: PacketView) -> bool:
+        """Whether the AETH of a response, if it has one, is that of an ACK: a NAK is a packet of its own, and
+        bytes beside one are no answer."""
+        return not view.has_aeth or (view.syndrome >> 5) & 3 == _ACK
+
     def atomic_response(self, view: PacketView) -> None:
         """The original value of a compare-and-swap or fetch-and-add, placed in host byte order."""
         request: Request
@@ -366,7 +371,10 @@ class Sender(RequestTransmitter):
         if not _TRANSMIT[self.connection.state] or self.head == self.tail:
             return
         request = self.at(self.head)
-        if view.psn != self.una_psn or request.kind != _ATOMIC or request.status:
+        if (
+            view.psn != self.una_psn or request.kind != _ATOMIC or request.status
+            or not self.carries_answer(view)
+        ):
             self.fail_head(_BAD_RESPONSE)
             return
         store64(self.result_address, view.atomic_original)
