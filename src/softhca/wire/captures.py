@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from softhca.wire.capture_file import CapturedPacket
+from softhca.wire.capture_links import unwrapped
 from softhca.wire.errors import CaptureError
 from softhca.wire.pcap import is_pcap, read_pcap
 from softhca.wire.pcapng import is_pcapng, read_pcapng
@@ -25,12 +26,12 @@ class _Begun:
 
 
 def read_capture(stream: BinaryIO) -> Iterator[CapturedPacket]:
-    """Packets of a binary stream, which need not be seekable; CaptureError when it is no capture file or
-    damaged."""
+    """Packets of a binary stream, which need not be seekable, without a wrapping that their link type has
+    (`capture_links`); CaptureError when it is no capture file or damaged."""
     start = stream.read(4)
     begun = _Begun(start, stream)
     if is_pcapng(start):
-        return read_pcapng(begun)
+        return map(unwrapped, read_pcapng(begun))
     if is_pcap(start):
-        return read_pcap(begun)
+        return map(unwrapped, read_pcap(begun))
     raise CaptureError("neither a pcap nor a pcapng file")
