@@ -16,7 +16,9 @@ from hypothesis import settings
 
 from loopback_addresses import claimed_addresses
 from softhca.machine import deferred_signals
-from suite_plan import LONG, TESTS, pair_modes, random_inputs, workers_of
+from suite_plan import LONG, TESTS, pair_modes, places_of_tests, random_inputs, workers_of
+from suite_schedule import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
+from suite_schedule import say_less
 
 if TYPE_CHECKING:
     from softhca.verbs.device import Context
@@ -37,8 +39,13 @@ DEFAULT_BUFFER_BYTES = 212_992
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Files of tests go to workers, which read them, and tell of them, in a way of the suite's own."""
-    config.pluginmanager.import_plugin("suite_schedule")
+    """Of workers that all read the whole suite, each begins elsewhere: what one has read, another then finds
+    as bytecode.  Making that of a test's source takes three times as long as all the rest of reading it.
+    """
+    say_less(config)
+    said = getattr(config, "workerinput", None)
+    if said is not None and config.args == config.getini("testpaths"):
+        config.args = places_of_tests(int(said["workerid"].removeprefix("gw")), said["workercount"])
 
 
 @pytest.hookimpl(optionalhook=True)

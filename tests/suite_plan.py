@@ -447,6 +447,13 @@ def workers_of(processors: int) -> int:
     return (3 * processors + 1) // 2
 
 
+def places_of_tests(worker: int, workers: int) -> list[str]:
+    """Folders and files of all tests, in the order in which this worker reads them."""
+    places = sorted({TESTS / path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+    start = len(places) * worker // workers
+    return [str(path) for path in places[start:] + places[:start]]
+
+
 def random_inputs(count: int) -> int:
     """Of ``count`` random inputs, as many as this run makes: the interpreted one a fourth, for which it takes
     as long as the compiled one for all."""

@@ -121,6 +121,15 @@ def test_all_processors_have_work_while_some_workers_wait(pytestconfig: pytest.C
     assert said == suite_plan.workers_of(len(os.sched_getaffinity(0)))
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_workers_read_the_same_tests_and_each_begins_elsewhere(workers: int) -> None:
+    read = [suite_plan.places_of_tests(worker, workers) for worker in range(workers)]
+    assert len({places[0] for places in read}) == workers
+    assert len({tuple(sorted(places)) for places in read}) == 1
+    for path in suite_plan.TESTS.rglob("test_*.py"):
+        assert sum(path.is_relative_to(place) for place in read[0]) == 1
+
+
 def test_no_collection_goes_through_what_there_was_before_a_file(
     loopback_address: Callable[[], str],
 ) -> None:

@@ -35,7 +35,8 @@ def test_one_size(world, kind, unused_port):
     needs(ONE[kind][0])
     output = COMMON["_lat" in ONE[kind][0]]
     _, said = world.pair(unused_port, *ONE[kind], *output, "-F")
-    assert re.search(r"^\d+\.\d+$", said, re.MULTILINE), said
+    # perftest looks how fast the processor is; where others use that it finds nothing, and says inf
+    assert re.search(r"^(\d+\.\d+|inf)$", said, re.MULTILINE), said
 
 
 SERVER, CLIENT = "02:00:00:00:00:02", "02:00:00:00:00:01"
