@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class PortCounters:
     cdef public unsigned long long packets_received
     cdef public unsigned long long bytes_received

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.adapter.admission cimport receives
 from softhca.adapter.port cimport Port
 from softhca.adapter.scaling cimport Scaling
@@ -7,6 +9,7 @@ from softhca.wire.ethernet cimport frame_key
 from softhca.wire.vxlan cimport FrameView
 
 
+@cython.final
 cdef class FramePath:
     cdef FrameView _view
 

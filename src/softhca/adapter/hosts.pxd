@@ -1,8 +1,11 @@
+cimport cython
+
 from softhca.queues.doorbells cimport DoorbellFifo
 from softhca.queues.ring cimport RingConsumer
 from softhca.transport.context cimport QueuePair
 
 
+@cython.final
 cdef class Host:
     cdef public int number
     cdef public object address_map

@@ -1,7 +1,10 @@
+cimport cython
+
 from softhca.transport.connection cimport Connection
 from softhca.wire.packet_view cimport PacketView
 
 
+@cython.final
 cdef class KeyedConnections:
     cdef dict _found
 

@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class MemoryWaiters:
     cdef public object waiting
     cdef public unsigned long long next_ns

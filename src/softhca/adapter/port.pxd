@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.adapter.counters cimport PortCounters
 from softhca.adapter.scheduler cimport Scheduler
 from softhca.adapter.sources cimport Sources
@@ -5,6 +7,7 @@ from softhca.wire.link_view cimport LinkView
 from softhca.wire.route cimport Route
 
 
+@cython.final
 cdef class Port:
     cdef readonly unsigned int number
     cdef public object config

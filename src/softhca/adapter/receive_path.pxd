@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.adapter.admission cimport admitted, expects, from_peer, receives
 from softhca.adapter.keyed cimport KeyedConnections
 from softhca.adapter.port cimport Port, pkeys_match
@@ -11,6 +13,7 @@ from softhca.wire.packet_view cimport PacketView
 from softhca.wire.raw cimport RawView
 
 
+@cython.final
 cdef class ReceivePath:
     cdef readonly Environment environment
     cdef dict queue_pairs

@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.transport.context cimport QueuePair
 
 
+@cython.final
 cdef class Scaling:
     cdef readonly tuple queues
     cdef readonly unsigned int fields

@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.transport.flow cimport Flow
 
 
+@cython.final
 cdef class Scheduler:
     cdef public list queues
     cdef public unsigned int waiting

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.adapter.counters cimport PortCounters
 from softhca.transport.connection cimport Connection
 from softhca.wire.arriving cimport ArrivingRoute
@@ -12,6 +14,7 @@ cdef class Sender:
     cdef public unsigned long long seen_ns
 
 
+@cython.final
 cdef class Source:
     cdef object __weakref__
     cdef readonly bytes address
@@ -29,6 +32,7 @@ cdef class Source:
     cdef bint _jumps(self, int found) noexcept
 
 
+@cython.final
 cdef class Sources:
     cdef readonly unsigned int limit
     cdef readonly PortCounters counters

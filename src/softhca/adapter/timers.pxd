@@ -1,8 +1,11 @@
+cimport cython
+
 from softhca.transport.flow cimport Flow
 
 cdef int lowest_bit(unsigned long long word) noexcept
 
 
+@cython.final
 cdef class Timers:
     cdef public unsigned long long position
     cdef public list slots

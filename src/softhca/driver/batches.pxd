@@ -1,7 +1,10 @@
+cimport cython
+
 from softhca.driver.turns cimport Turn
 from softhca.driver.work_requests cimport SendRequest
 
 
+@cython.final
 cdef class SendBatch(Turn):
     cdef list _requests
 

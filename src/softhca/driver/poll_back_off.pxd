@@ -1,3 +1,6 @@
+cimport cython
+
+
 cdef class PollBackOff:
     cdef public unsigned int at_once
     cdef public unsigned long long limit_ns
@@ -19,6 +22,7 @@ cdef class PollBackOff:
     cpdef bint contended(self, unsigned long long now) noexcept
 
 
+@cython.final
 cdef class PollBudget(PollBackOff):
     cdef public unsigned long long longest_ns
     cdef unsigned int _skipped

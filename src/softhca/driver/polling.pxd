@@ -1,3 +1,5 @@
+cimport cython
+
 cimport softhca_layout as abi
 from cpython.object cimport PyObject, PyTypeObject
 
@@ -39,6 +41,7 @@ cdef class CompletionPoller(Locked):
                           bint network_order) except -1
 
 
+@cython.final
 cdef class CompletionRound(Turn):
     cdef Completion _entry
     cdef unsigned long long _fields

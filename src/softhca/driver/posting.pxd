@@ -1,3 +1,5 @@
+cimport cython
+
 cimport softhca_layout as abi
 from softhca.driver.locked cimport Locked
 from softhca.driver.liveness cimport Liveness
@@ -32,6 +34,7 @@ cdef class RingPoster:
     cdef int _refuse(self, int code, str reason) except -1
 
 
+@cython.final
 cdef class SendPoster(RingPoster):
     cdef public unsigned int max_inline_bytes
     cdef public bint binds
@@ -48,6 +51,7 @@ cdef class SendPoster(RingPoster):
     cdef int _post_send(self, SendRequest request) except -1
 
 
+@cython.final
 cdef class ReceivePoster(RingPoster):
     cpdef int post(self, unsigned long long wr_id, object sges) except -1
 

@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.machine.primitives cimport drop_held
 
 
+@cython.final
 cdef class HeldBursts:
     cdef readonly int fd
     cdef readonly unsigned int count

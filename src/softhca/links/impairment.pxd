@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class Impairment:
     cdef public object faults
     cdef public object source

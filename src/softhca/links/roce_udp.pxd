@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.links.held_bursts cimport HeldBursts
 from softhca.links.link cimport Link
 from softhca.machine.primitives cimport ReceiveMeta, address_of, receive_burst, send_burst
@@ -5,6 +7,7 @@ from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.route cimport Route
 
 
+@cython.final
 cdef class Path:
     cdef readonly bytes socket_address
     cdef readonly bint labelled

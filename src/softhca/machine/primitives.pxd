@@ -1,3 +1,5 @@
+cimport cython
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -110,6 +112,7 @@ ctypedef unsigned long long name_words[4]
 cdef crc_function _crc
 cdef bint _avx
 
+@cython.final
 cdef class ReceiveMeta:
     cdef public unsigned int segment
     cdef public unsigned int traffic_class

@@ -1,3 +1,5 @@
+cimport cython
+
 from posix.time cimport timespec
 
 cdef extern from "<sched.h>" nogil:
@@ -36,6 +38,7 @@ cpdef object yield_processor()
 cpdef object wait_readable(int descriptor, unsigned long long limit_ns)
 
 
+@cython.final
 cdef class Readable:
     cdef int descriptor
     cdef object asked

@@ -1,5 +1,8 @@
+cimport cython
+
 from softhca.machine.primitives cimport address_of, bytes_at, copy, length_of, load32, load64, store32, store64
 
+@cython.final
 cdef class Sealer:
     cdef readonly unsigned long long address
     cdef readonly Py_ssize_t room
@@ -16,6 +19,7 @@ cdef class Sealer:
     cpdef bytes block(self, Py_ssize_t length)
     cpdef Py_ssize_t seal(self, unsigned long long sequence, unsigned int kind, tuple parts) except? -1
 
+@cython.final
 cdef class Opener:
     cdef readonly unsigned long long[::1] verdicts
     cdef readonly Py_ssize_t room

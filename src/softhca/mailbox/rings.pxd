@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.machine.primitives cimport copy, length_of, load64, store64
 from softhca.mailbox.blocks cimport Opener, Sealer
 
+@cython.final
 cdef class Outbox:
     cdef readonly unsigned long long slots
     cdef readonly unsigned long long slot_bytes
@@ -21,6 +24,7 @@ cdef class Outbox:
     cpdef unsigned long long free(self) noexcept
     cpdef bint take_credit(self) except *
 
+@cython.final
 cdef class Inbox:
     cdef readonly unsigned long long slots
     cdef readonly unsigned long long slot_bytes

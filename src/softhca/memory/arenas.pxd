@@ -1,5 +1,8 @@
+cimport cython
+
 cimport softhca_bits as bits
 
+@cython.final
 cdef class AddressMap:
     cdef unsigned long long[::1] bases
     cdef unsigned long long[::1] pages

@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class KeyIndex:
     cdef unsigned short[::1] rounds
     cdef readonly unsigned int half_bits
@@ -5,6 +9,7 @@ cdef class KeyIndex:
     cpdef unsigned int index(self, unsigned int slot) noexcept
     cpdef unsigned int slot(self, unsigned int index) noexcept
 
+@cython.final
 cdef class KeySequence:
     cdef readonly KeyIndex permutation
     cdef readonly object generator

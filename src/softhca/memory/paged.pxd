@@ -1,7 +1,10 @@
+cimport cython
+
 cimport softhca_bits as bits
 from softhca.machine.primitives cimport atomic_add64, atomic_cas64, copy, load64, store64, wake_word
 from softhca.memory.regions cimport Region
 
+@cython.final
 cdef class PagedAccess:
     cdef readonly object mapping
     cdef readonly unsigned int number
@@ -16,13 +19,13 @@ cdef class PagedAccess:
     cpdef int move(self, unsigned long long offset, unsigned long long local, unsigned long long n,
                    bint writing) noexcept
 
+@cython.final
 cdef class PagedRegion(Region):
     cdef readonly PagedAccess memory
     cdef readonly unsigned int granted
     cdef readonly unsigned long long seen
     cpdef int move(self, unsigned long long va, unsigned long long local, unsigned long long n,
                    bint writing) noexcept
-    cpdef int put_word(self, unsigned long long va, unsigned long long src_address) noexcept
     cpdef int begin(self, unsigned long long offset, unsigned long long n) noexcept
     cpdef unsigned long long atomic(self, unsigned long long va, unsigned long long compare,
                                     unsigned long long operand, bint swapping) noexcept

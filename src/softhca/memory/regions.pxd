@@ -1,3 +1,5 @@
+cimport cython
+
 cimport softhca_bits as bits
 from softhca.machine.primitives cimport (address_of, atomic_add64, atomic_cas64, copy, load64,
                                           read_process, store64, write_process)
@@ -32,6 +34,7 @@ cdef class Region:
 cdef int _move(unsigned int pid, unsigned long long address, unsigned long long local, unsigned long long n,
                bint writing) noexcept
 
+@cython.final
 cdef class RegionTable:
     cdef public TranslationTable tpt
     cdef readonly KeyIndex keys

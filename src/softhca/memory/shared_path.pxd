@@ -1,7 +1,10 @@
+cimport cython
+
 cimport softhca_bits as bits
 from softhca.machine.primitives cimport atomic_add64, atomic_cas64, load64, store64
 
 
+@cython.final
 cdef class SharedPath:
     cdef public bytes gid
     cdef public unsigned long long gid_high

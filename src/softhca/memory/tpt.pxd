@@ -1,6 +1,9 @@
+cimport cython
+
 cimport softhca_bits as bits
 from softhca.machine.primitives cimport address_of, fill
 
+@cython.final
 cdef class TranslationTable:
     cdef unsigned long long[::1] entries
     cdef readonly unsigned long long address

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.memory.regions cimport Region, RegionTable
 
 
@@ -9,28 +11,23 @@ cdef class TrackedRegion(Region):
     cpdef int withdraw(self)
 
 
+@cython.final
 cdef class Window(TrackedRegion):
     cdef public int kind
     cdef public Region parent
     cdef public unsigned long long parent_va
-    cpdef int read(self, unsigned long long va, unsigned long long dst_address, unsigned long long n) noexcept
-    cpdef int write(self, unsigned long long va, unsigned long long src_address, unsigned long long n) noexcept
-    cpdef unsigned long long compare_swap(self, unsigned long long va, unsigned long long compare,
-                                          unsigned long long swap) noexcept
-    cpdef unsigned long long fetch_add(self, unsigned long long va, unsigned long long add) noexcept
-    cpdef int put_word(self, unsigned long long va, unsigned long long src_address) noexcept
-    cpdef void refresh(self) noexcept
     cdef bint refuses_atomic(self, unsigned long long va)
     cdef object bind(self, Region parent, unsigned int key, unsigned long long va, unsigned long long length,
                      unsigned int access, unsigned int queue_pair)
     cdef int unbind(self)
 
 
+@cython.final
 cdef class FastRegion(TrackedRegion):
     cdef public unsigned int max_pages
-    cpdef void refresh(self) noexcept
 
 
+@cython.final
 cdef class WindowTable:
     cdef public RegionTable regions
     cdef public dict members

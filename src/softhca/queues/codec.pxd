@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class Run:
     cdef tuple fields
     cdef list names, gids, empty
@@ -6,6 +10,7 @@ cdef class Run:
     cdef int encode(self, dict values, list parts) except -1
     cdef Py_ssize_t decode(self, bytes data, Py_ssize_t offset, dict values) except -1
 
+@cython.final
 cdef class Codec:
     cdef tuple fields
     cdef list runs

@@ -1,3 +1,5 @@
+cimport cython
+
 cimport softhca_layout as abi
 
 from softhca.machine.primitives cimport address_of, atomic_add64, atomic_cas64, load64
@@ -18,6 +20,7 @@ cdef class CompletionQueue:
                     unsigned int path_bits, unsigned long long now, bint solicited=*) except -1
     cpdef object fire(self, unsigned long long arm)
 
+@cython.final
 cdef class CompletionReader:
     cdef public unsigned long long[::1] words
     cdef unsigned long long _address

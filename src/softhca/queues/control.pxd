@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.queues.ring cimport RingConsumer, RingProducer
 
 
@@ -10,11 +12,14 @@ cdef class MessageRing:
     cpdef bytes _pull(self)
     cpdef int count(self) except -1
 
+@cython.final
 cdef class CommandRing(MessageRing):
     pass
 
+@cython.final
 cdef class ReplyRing(MessageRing):
     cpdef bint room(self) except -1
 
+@cython.final
 cdef class EventRing(MessageRing):
     cdef readonly dict pending

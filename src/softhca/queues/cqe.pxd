@@ -1,7 +1,10 @@
+cimport cython
+
 cimport softhca_layout as abi
 
 from softhca.machine.primitives cimport address_of
 
+@cython.final
 cdef class CompletionEntry:
     cdef unsigned long long[::1] words
     cdef readonly unsigned long long address

@@ -1,7 +1,10 @@
+cimport cython
+
 cimport softhca_layout as abi
 
 from softhca.machine.primitives cimport atomic_add64, atomic_cas64, load64, store64
 
+@cython.final
 cdef class DoorbellFifo:
     cdef readonly unsigned int slots
     cdef readonly unsigned long long control

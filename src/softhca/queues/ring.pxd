@@ -1,7 +1,10 @@
+cimport cython
+
 cimport softhca_layout as abi
 
 from softhca.machine.primitives cimport copy, load64, store64
 
+@cython.final
 cdef class PageTable:
     cdef unsigned long long[::1] references
     cdef unsigned long long[::1] bodies
@@ -19,6 +22,7 @@ cdef class RingLayout:
                         bint inward) noexcept
     cpdef void clear(self) noexcept
 
+@cython.final
 cdef class RingProducer:
     cdef readonly RingLayout layout
     cdef public unsigned long long tail, head
@@ -33,6 +37,7 @@ cdef class RingProducer:
     cpdef unsigned long long count(self) noexcept
     cpdef unsigned long long space(self) noexcept
 
+@cython.final
 cdef class RingConsumer:
     cdef readonly RingLayout layout
     cdef public unsigned long long seen, taken, released

@@ -1,7 +1,10 @@
+cimport cython
+
 from softhca.queues.completion cimport CompletionQueue
 from softhca.queues.ring cimport RingConsumer
 from softhca.queues.wqe cimport ReceiveWork
 
+@cython.final
 cdef class SharedReceiveQueue:
     cdef readonly unsigned int number
     cdef readonly unsigned int pd

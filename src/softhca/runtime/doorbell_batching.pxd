@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class DoorbellBatching:
     cdef public int most
     cdef public unsigned long long limit_ns

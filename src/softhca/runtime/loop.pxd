@@ -1,3 +1,5 @@
+cimport cython
+
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from softhca.adapter.engine cimport Adapter
@@ -19,6 +21,7 @@ cdef inline unsigned long long monotonic_ns() noexcept:
     return <unsigned long long> at.tv_sec * 1_000_000_000 + <unsigned long long> at.tv_nsec
 
 
+@cython.final
 cdef class EngineLoop:
     cdef public Adapter adapter
     cdef public object clock

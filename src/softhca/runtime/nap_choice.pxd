@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class NapChoice:
     cdef public bint naps
     cdef public unsigned long long until_ns

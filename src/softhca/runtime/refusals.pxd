@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class RefusalReport:
     cdef public unsigned long long reported
     cdef public unsigned long long next_ns

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.links.link cimport Link
 from softhca.machine.primitives cimport atomic_cas64, copy, load64, store64
 from softhca.queues.ring cimport RingConsumer, RingProducer
@@ -5,6 +7,7 @@ from softhca.wire.burst cimport Arrival, Burst
 from softhca.wire.route cimport Route
 
 
+@cython.final
 cdef class PacketSender(Link):
     cdef unsigned long long asleep
     cdef unsigned long long closed
@@ -16,9 +19,6 @@ cdef class PacketSender(Link):
     cdef public bint stalled
     cdef public unsigned long long bursts
 
-    cpdef int send(self, Burst burst) except? -1
-    cpdef object abandon(self, Burst burst)
-    cpdef dict counters(self)
 
 
 cdef class PacketReceiver(Link):

@@ -1,8 +1,11 @@
+cimport cython
+
 from softhca.runtime.loop cimport EngineLoop, monotonic_ns
 from softhca.driver.poll_back_off cimport PollBackOff
 from softhca.machine.processor cimport Readable
 
 
+@cython.final
 cdef class ServedTurns:
     cdef public EngineLoop loop
     cdef public PollBackOff back_off

@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class Sleeper:
     cdef public object wake
     cdef public unsigned long long wakeup_ns

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.adapter.engine cimport Adapter
 from softhca.links.link cimport Link
 from softhca.wire.burst cimport Burst
@@ -5,6 +7,7 @@ from softhca.wire.icrc cimport seal
 from softhca.wire.route cimport Route
 
 
+@cython.final
 cdef class Transmitter:
     cdef public Adapter adapter
     cdef public Link link

@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.queues.ring cimport RingConsumer
 
 
+@cython.final
 cdef class DeviceCalls:
     cdef public unsigned long long begun
     cdef RingConsumer _events

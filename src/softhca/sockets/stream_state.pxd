@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.sockets.memory_management cimport RecordA, RecordB
 
 
+@cython.final
 cdef class StreamState:
     cdef public RecordA own
     cdef public RecordB peers

@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class RateMachine:
     cdef readonly double line_mbps
     cdef public double rate_mbps
@@ -36,6 +40,7 @@ cdef class CongestionControl:
     cpdef bint marked(self, unsigned long long now) except -1
 
 
+@cython.final
 cdef class Dcqcn(CongestionControl):
     cdef readonly RateMachine machine
     cdef public unsigned long long free_ns

@@ -1,9 +1,12 @@
+cimport cython
+
 from softhca.queues.completion cimport CompletionQueue
 from softhca.queues.ring cimport RingConsumer
 from softhca.queues.shared_receive cimport SharedReceiveQueue
 from softhca.transport.connection cimport Connection
 
 
+@cython.final
 cdef class QueuePair(Connection):
     cdef public object owner
     # queues

@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class TransportCounters:
     cdef public unsigned long long packets_sent
     cdef public unsigned long long bytes_sent

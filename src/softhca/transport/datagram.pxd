@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.machine.primitives cimport fill
 from softhca.transport.environment cimport AddressHandle
 from softhca.transport.context cimport QueuePair
@@ -15,6 +17,7 @@ cdef class DatagramSender(UnreliableTransmitter):
     cdef bint put(self, Request request, Burst burst)
 
 
+@cython.final
 cdef class DatagramReceiver(ReceiveEngine):
     cdef QueuePair qp
     cdef readonly ReceiveQueue queue

@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.transport.connection cimport Connection
 
 
+@cython.final
 cdef class EndToEndContext(Connection):
     cdef readonly unsigned int ee_number
     cdef readonly unsigned int remote_ee

@@ -1,8 +1,11 @@
+cimport cython
+
 from softhca.memory.regions cimport RegionTable
 from softhca.memory.windows cimport WindowTable
 from softhca.transport.counters cimport TransportCounters
 
 
+@cython.final
 cdef class AddressHandle:
     cdef public unsigned int number
     cdef public unsigned int pd

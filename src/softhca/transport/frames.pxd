@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.machine.primitives cimport address_of
 from softhca.transport.pacing cimport PacketPacing
 from softhca.transport.request cimport Request
@@ -6,6 +8,7 @@ from softhca.wire.burst cimport Burst
 from softhca.wire.vxlan cimport put_vxlan
 
 
+@cython.final
 cdef class FrameSender(UnreliableTransmitter):
     cdef tuple destinations
     cdef unsigned int vni

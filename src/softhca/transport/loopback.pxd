@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.machine.primitives cimport address_of, store64
 from softhca.memory.regions cimport Region
 from softhca.transport.context cimport QueuePair
@@ -6,6 +8,7 @@ from softhca.transport.executor cimport Executor
 from softhca.transport.request cimport Request
 
 
+@cython.final
 cdef class LoopbackExecutor(Executor):
     cdef QueuePair _peer
     cdef bytearray _bounce

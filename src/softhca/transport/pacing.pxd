@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.transport.congestion cimport CongestionControl
 
 
@@ -14,10 +16,12 @@ cdef class PacketPacing(CongestionControl):
     cpdef object frame(self, unsigned int frame_bytes, unsigned long long now)
 
 
+@cython.final
 cdef class FramePacing(PacketPacing):
     cdef unsigned long long turn_bytes
 
 
+@cython.final
 cdef class Both(CongestionControl):
     cdef readonly CongestionControl control
     cdef readonly PacketPacing pacing

@@ -10,6 +10,7 @@ from softhca.wire.raw cimport RawView
 from softhca.wire.route cimport Route
 
 
+@cython.final
 cdef class QueuePairFlow(Flow):
     cdef readonly Connection qp
     cdef bint replied_last
@@ -34,10 +35,8 @@ cdef class QueuePairFlow(Flow):
     @cython.locals(qp=Connection)
     cdef int _take_turn(self, Burst burst, unsigned long long now) except? -1
     @cython.locals(qp=Connection)
-    cpdef object receive(self, PacketView view, Arrival arrival, unsigned long long now)
     @cython.locals(qp=Connection)
     cpdef object receive_raw(self, RawView view, Arrival arrival, unsigned long long now)
-    cpdef int produce(self, Burst burst, unsigned long long now) except? -1
     @cython.locals(qp=Connection)
     cdef object _consider_path(self, PacketView view, Arrival arrival, unsigned long long now)
     cdef bint _requester_first(self) except -1

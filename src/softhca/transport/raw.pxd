@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.machine.primitives cimport fill
 from softhca.transport.datagram cimport DatagramSender
 from softhca.transport.environment cimport AddressHandle
@@ -15,10 +17,12 @@ cdef unsigned int front_bytes(unsigned int service) noexcept
 cdef unsigned long long packet_bytes(unsigned int service, unsigned long long length_bytes) noexcept
 
 
+@cython.final
 cdef class RawSender(DatagramSender):
     pass
 
 
+@cython.final
 cdef class RawReceiver(ReceiveEngine):
     cdef QueuePair qp
     cdef ReceiveQueue queue

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.queues.ring cimport RingConsumer
 from softhca.transport.context cimport QueuePair
 from softhca.transport.ee_context cimport EndToEndContext
@@ -11,6 +13,7 @@ from softhca.wire.packet_view cimport PacketView
 from softhca.wire.psn cimport distance
 
 
+@cython.final
 cdef class RdReceiver(ReceiveEngine):
     cdef readonly QueuePair qp
     cdef readonly ReceiveQueue queue
@@ -22,6 +25,7 @@ cdef class RdReceiver(ReceiveEngine):
     cdef object release(self, bint flushed)
 
 
+@cython.final
 cdef class EeSink(MessageSink):
     cdef readonly EndToEndContext ee
     cdef public QueuePair qp
@@ -31,17 +35,16 @@ cdef class EeSink(MessageSink):
     cpdef object forget(self, QueuePair qp, bint flushed)
 
 
+@cython.final
 cdef class EeReplies(ResponseGenerator):
     cdef readonly EndToEndContext ee
     cdef public unsigned int peer_qp
     cdef public unsigned int refused
 
     cdef object aim(self)
-    cdef int produce(self, Burst burst, unsigned long long now) except? -1
-    cdef int join(self, Burst burst) except? -1
-    cdef object fatal(self, unsigned int psn, unsigned int code, int event)
 
 
+@cython.final
 cdef class EeResponder(Responder):
     cdef readonly EndToEndContext ee
     cdef readonly EeSink messages
@@ -55,9 +58,6 @@ cdef class EeResponder(Responder):
     cdef object abort_message(self)
     cdef bint continues(self, PacketView view) except -1
     cdef bint enter(self, PacketView view) except -1
-    cdef object expected(self, PacketView view, Arrival arrival)
-    cdef object message_failed(self, PacketView view, int outcome)
-    cdef object duplicate(self, PacketView view)
 
 
 cdef RdReceiver receiver_of(QueuePair qp)

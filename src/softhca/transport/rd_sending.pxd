@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.queues.wqe cimport SendWork
 from softhca.transport.acknowledgement cimport Sender
 from softhca.transport.context cimport QueuePair
@@ -12,6 +14,7 @@ from softhca.wire.packet_view cimport PacketView
 from softhca.wire.psn cimport distance
 
 
+@cython.final
 cdef class RdMessage:
     cdef readonly RdSender queue
     cdef readonly Request request
@@ -21,6 +24,7 @@ cdef class RdMessage:
     cdef public int status
 
 
+@cython.final
 cdef class RdSender(SendEngine):
     cdef readonly QueuePair qp
     cdef readonly SendQueue ring
@@ -41,6 +45,7 @@ cdef class RdSender(SendEngine):
     cdef object abandon(self, RdMessage message)
 
 
+@cython.final
 cdef class EeSource(RequestSource):
     cdef readonly EndToEndContext ee
     cdef public RdMessage under_way
@@ -49,19 +54,14 @@ cdef class EeSource(RequestSource):
     cdef Request resynchronisation
 
 
+@cython.final
 cdef class EeSender(Sender):
     cdef readonly EndToEndContext ee
     cdef readonly EeSource messages
 
     cpdef object waiting(self, RdMessage message)
-    cdef int step(self, Request request, DestinationWindow window) except? -1
     cdef int step_resync(self, Request request) except? -1
-    cpdef object fail_head(self, int status)
     cpdef object abort(self, RdMessage message)
     cdef object give_up_head(self)
-    cdef object progressed(self)
-    cdef object rnr_nak(self, PacketView view)
     cdef unsigned long long slow_ns(self)
-    cdef object rearm(self)
-    cpdef object expire(self, unsigned long long now)
     cdef object report_stall(self)

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.memory.regions cimport RegionTable
 from softhca.queues.completion cimport CompletionQueue
 from softhca.queues.ring cimport RingConsumer
@@ -20,6 +22,7 @@ cdef class MessageSink:
     cpdef object reset(self)
 
 
+@cython.final
 cdef class ReceiveQueue(MessageSink):
     cdef readonly QueuePair qp
     cdef readonly Flow flow

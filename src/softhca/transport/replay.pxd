@@ -29,6 +29,7 @@ cdef class Resource:
     cpdef object answer(self, unsigned int begin, unsigned int end, unsigned long long end_bytes)
 
 
+@cython.final
 cdef class ReplayRing:
     cdef list resources
     cdef public unsigned int capacity

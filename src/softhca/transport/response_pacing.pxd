@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class ResponsePacing:
     cdef readonly unsigned long long burst_bytes
     cdef public unsigned long long rate

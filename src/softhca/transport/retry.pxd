@@ -1,5 +1,8 @@
+cimport cython
+
 from softhca.wire.psn cimport distance
 
+@cython.final
 cdef class RetryState:
     cdef public unsigned long long interval_ns
     cdef public unsigned long long deadline_ns
@@ -18,6 +21,7 @@ cdef class RetryState:
     cpdef bint spend_rnr_retry(self) except? -1
     cpdef object delay(self, unsigned int timer, unsigned long long now)
 
+@cython.final
 cdef class InFlightTable:
     cdef unsigned long long entries[64]
     cdef unsigned int head

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.machine.primitives cimport address_of, copy
 from softhca.memory.on_demand cimport OnDemandRegion
 from softhca.transport.connection cimport Connection
@@ -10,6 +12,7 @@ from softhca.wire.route cimport Route
 from softhca.wire.vcrc cimport compute as variant_crc
 
 
+@cython.final
 cdef class PacketWriter:
     cdef public Connection connection
     cdef public Burst burst

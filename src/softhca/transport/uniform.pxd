@@ -1,7 +1,10 @@
+cimport cython
+
 from softhca.transport.connection cimport Connection
 from softhca.transport.request cimport Request
 
 
+@cython.final
 cdef class UniformMessages:
     cdef readonly unsigned int write_packets
     cdef readonly unsigned int read_packets

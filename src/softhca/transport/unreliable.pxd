@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.transport.context cimport QueuePair
 from softhca.transport.flow cimport Flow
 from softhca.transport.engines cimport SendEngine
@@ -38,5 +40,6 @@ cdef class UnreliableTransmitter(SendEngine):
     cdef object fail_head(self, int status)
 
 
+@cython.final
 cdef class UnreliableSender(UnreliableTransmitter):
     pass

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.transport.connection cimport Connection
 from softhca.transport.engines cimport ReceiveEngine
 from softhca.transport.execution cimport MessageExecutor
@@ -6,6 +8,7 @@ from softhca.wire.burst cimport Arrival
 from softhca.wire.packet_view cimport PacketView
 
 
+@cython.final
 cdef class UnreliableExecutor(MessageExecutor):
     cdef unsigned int rkey
 
@@ -14,6 +17,7 @@ cdef class UnreliableExecutor(MessageExecutor):
     cdef bint permitted(self, unsigned int n) except -1
 
 
+@cython.final
 cdef class UnreliableReceiver(ReceiveEngine):
     cdef Connection connection
     cdef readonly MessageSink sink

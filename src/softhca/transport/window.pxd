@@ -1,6 +1,9 @@
+cimport cython
+
 from softhca.transport.response_pacing cimport ResponsePacing
 
 
+@cython.final
 cdef class RoundTrips:
     cdef public unsigned long long awaited_bytes
     cdef public unsigned long long begin_ns

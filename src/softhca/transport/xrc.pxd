@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.queues.shared_receive cimport SharedReceiveQueue
 from softhca.transport.acknowledgement cimport Sender
 from softhca.transport.context cimport QueuePair
@@ -10,6 +12,7 @@ from softhca.wire.burst cimport Arrival
 from softhca.wire.packet_view cimport PacketView
 
 
+@cython.final
 cdef class XrcDomain:
     cdef dict _queues
     cdef set _targets
@@ -17,10 +20,12 @@ cdef class XrcDomain:
     cpdef SharedReceiveQueue find(self, unsigned int number)
 
 
+@cython.final
 cdef class XrcSender(Sender):
-    cdef int step(self, Request request, DestinationWindow window) except? -1
+    pass
 
 
+@cython.final
 cdef class XrcSink(MessageSink):
     cdef readonly QueuePair qp
     cdef readonly XrcDomain domain
@@ -30,20 +35,21 @@ cdef class XrcSink(MessageSink):
     cpdef object forget(self, unsigned int number)
 
 
+@cython.final
 cdef class XrcResponder(Responder):
     cdef XrcDomain domain
     cdef unsigned int srq
 
     cdef bint enter(self, PacketView view) except -1
-    cdef object expected(self, PacketView view, Arrival arrival)
-    cdef object duplicate(self, PacketView view)
 
 
+@cython.final
 cdef class NoSender(SendEngine):
     cdef QueuePair qp
     cdef readonly unsigned int una_psn
 
 
+@cython.final
 cdef class NoReceiver(ReceiveEngine):
     cdef QueuePair qp
     cdef readonly unsigned int epsn

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.wire.route cimport Route
 
 
@@ -10,6 +12,7 @@ cdef class SegmentBuffer:
     cdef public unsigned int stride
 
 
+@cython.final
 cdef class Burst(SegmentBuffer):
     cdef public unsigned int packets
     cdef public Route route
@@ -21,6 +24,7 @@ cdef class Burst(SegmentBuffer):
     cpdef void reset(self) noexcept
 
 
+@cython.final
 cdef class Arrival(SegmentBuffer):
     cdef public int framing
     cdef public bytes source

@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class Part:
     cdef readonly str name, code
     cdef readonly list names, widths
@@ -7,6 +11,7 @@ cdef class Part:
     cdef object join(self, tuple values, Py_ssize_t place)
     cdef object split(self, object found, dict values)
 
+@cython.final
 cdef class FieldPacking:
     cdef list parts
     cdef object packing, values

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.machine.primitives cimport address_of, copy, crc32, fill
 from softhca.wire.vcrc cimport compute
 
@@ -6,6 +8,7 @@ cdef unsigned int _be16(unsigned char[::1] data, Py_ssize_t o) noexcept
 cdef unsigned long long _be64(unsigned char[::1] data, Py_ssize_t o) noexcept
 
 
+@cython.final
 cdef class LinkView:
     cdef bytearray _scratch
     cdef unsigned char[::1] _scratch_data

@@ -1,9 +1,13 @@
+cimport cython
+
+
 cdef unsigned int be16(unsigned char[::1] data, Py_ssize_t o) noexcept
 cdef unsigned int be24(unsigned char[::1] data, Py_ssize_t o) noexcept
 cdef unsigned int be32(unsigned char[::1] data, Py_ssize_t o) noexcept
 cdef unsigned long long be64(unsigned char[::1] data, Py_ssize_t o) noexcept
 
 
+@cython.final
 cdef class PacketView:
     cdef unsigned int[::1] _table
     cdef public unsigned int opcode

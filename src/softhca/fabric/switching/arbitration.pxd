@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class _Table:
     cdef bytes lanes
     cdef bytes weights
@@ -8,6 +12,7 @@ cdef class _Table:
     cpdef object sent(self, int length_bytes)
 
 
+@cython.final
 cdef class Arbiter:
     cdef public int high_limit
     cdef _Table _high

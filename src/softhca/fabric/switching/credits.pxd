@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class CreditSender:
     cdef readonly int limit[15]
     cdef readonly int sent[15]

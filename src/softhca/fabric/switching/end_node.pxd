@@ -1,8 +1,11 @@
+cimport cython
+
 from softhca.fabric.switching.events cimport EventQueue
 from softhca.fabric.switching.packet cimport Packet, PacketLine
 from softhca.fabric.switching.port cimport Owner, Port
 
 
+@cython.final
 cdef class _Flow:
     cdef public object control
     cdef public PacketLine waiting
@@ -10,6 +13,7 @@ cdef class _Flow:
     cdef public bint planned
 
 
+@cython.final
 cdef class EndNode(Owner):
     cdef public EventQueue events
     cdef public Port port

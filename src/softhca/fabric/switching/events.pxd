@@ -1,7 +1,11 @@
+cimport cython
+
+
 cdef class Handler:
     cpdef object fire(self, int what, object argument, long long now_ps)
 
 
+@cython.final
 cdef class EventQueue:
     cdef public long long now_ps
     cdef public long long executed

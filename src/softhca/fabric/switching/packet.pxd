@@ -1,3 +1,7 @@
+cimport cython
+
+
+@cython.final
 cdef class FlowControl:
     cdef readonly int vl
     cdef readonly int sent
@@ -5,6 +9,7 @@ cdef class FlowControl:
     cdef readonly long long epoch
 
 
+@cython.final
 cdef class Held:
     cdef public object port
     cdef public int vl
@@ -12,6 +17,7 @@ cdef class Held:
     cdef public int copies
 
 
+@cython.final
 cdef class Packet:
     cdef public int slid
     cdef public int dlid
@@ -35,6 +41,7 @@ cdef class Packet:
     cpdef Packet copy(self)
 
 
+@cython.final
 cdef class PacketLine:
     cdef list _packets
     cdef Py_ssize_t _gone

@@ -1,8 +1,11 @@
+cimport cython
+
 from softhca.fabric.switching.events cimport EventQueue
 from softhca.fabric.switching.packet cimport Packet
 from softhca.fabric.switching.port cimport Owner, Port
 
 
+@cython.final
 cdef class Switch(Owner):
     cdef public EventQueue events
     cdef public object settings

@@ -1,3 +1,5 @@
+cimport cython
+
 from softhca.fabric.switching.packet cimport Packet, PacketLine
 
 
@@ -11,6 +13,7 @@ cdef class TransmitQueue:
     cpdef list drain(self)
 
 
+@cython.final
 cdef class ArrivalOrder(TransmitQueue):
     cdef PacketLine _waiting
 
