@@ -78,6 +78,41 @@ def test_every_value_of_a_request_arrives_in_the_ring():
     assert work.elements() == [(1 << 40, 2, 3), (4, 5, 6)]
 
 
+@pytest.mark.parametrize("opcode", [e.IBV_WR_RDMA_WRITE, e.IBV_WR_ATOMIC_FETCH_AND_ADD, e.IBV_WR_SEND])
+@pytest.mark.parametrize("name", [None, "remote_addr", "compare_add", "swap", "remote_qpn", "remote_qkey"])
+def test_each_value_of_a_request_on_one_element_arrives_alone(name, opcode):
+    sends = Sends()
+    wr = request(opcode=opcode)
+    if name:
+        setattr(wr, name, 0x1234)
+    sends.poster.write(wr)
+    work = sends.take()
+    found = {
+        "remote_addr": work.remote_va, "compare_add": work.compare_add, "swap": work.swap,
+        "remote_qpn": work.remote_qpn, "remote_qkey": work.remote_qkey,
+    }  # fmt: skip
+    assert found == {**dict.fromkeys(found, 0), **({name: 0x1234} if name else {})}
+    assert (work.wr_id, work.flags, work.ah, work.elements()) == (1, wqe.SIGNALED, 0, [(0x1000, 8, 5)])
+
+
+def test_requests_on_one_element_arrive_all_round_the_ring():
+    sends = Sends(entries=3, max_sge=3, inline_bytes=0)
+    for n in range(1, 50):
+        elements = [SGE(n << 32, n + each, each) for each in range(1 + n % 5 // 4)]
+        sends.poster.write(request(n, remote_addr=1 << n, remote_rkey=n, sg_list=elements))
+        work = sends.take()
+        sends.consumer.release(1)
+        assert (work.wr_id, work.remote_va, work.rkey) == (n, 1 << n, n)
+        assert work.elements() == [(each.addr, each.length, each.lkey) for each in elements]
+
+
+def test_a_queue_of_no_elements_takes_none():
+    sends = Sends(max_sge=0)
+    bad = request()
+    assert refused(sends.poster, bad) == (errno.EINVAL, bad)
+    assert sends.take() is None
+
+
 def test_a_key_that_is_not_an_immediate_keeps_its_order():
     sends = Sends()
     sends.poster.write(SendWR(opcode=e.IBV_WR_SEND_WITH_INV, imm_data=0x01020304))

@@ -56,6 +56,8 @@ QUEUES: tuple[tuple[Mutant, str], ...] = (
        "pages that go upwards with gaps count as a single piece"), RING),
     (m("queues-ring-last-piece", "queues/ring.py", "if self.body_base and n <= self.body_bytes - offset:", "if self.body_base and n < self.body_bytes - offset:",
        "a body that ends with the store counts as two pieces"), RING),
+    (m("queues-ring-place-of-others", "queues/ring.py", "if self.broken or n > self.layout.body_bytes - self.body_used:", "if self.broken:",
+       "an entry is made over those that the consumer has not released"), RING),
     (m("queues-ring-head-believed", "queues/ring.py", "        if advance > ((self.tail - self.head) & MASK64):\n            self.broken = True\n            return\n", "",
        "the producer believes any head"), RING),
     (m("queues-ring-broken-goes-on", "queues/ring.py", "        if not self.broken:\n            self.refresh()\n        return (self.tail", "        self.refresh()\n        return (self.tail",

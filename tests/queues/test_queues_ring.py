@@ -314,10 +314,11 @@ def test_reset_begins_anew(pair):
 
 class RingAgainstADeque(RuleBasedStateMachine):
     entries, body_bytes = 5, 2 * PAGE_BYTES + 1
+    scattered = True
 
     def __init__(self):
         super().__init__()
-        self.ring = Pair(self.entries, self.body_bytes)
+        self.ring = Pair(self.entries, self.body_bytes, self.scattered)
         self.generator = random.Random(2)
         self.queued = deque()
         self.held = deque()
@@ -330,6 +331,19 @@ class RingAgainstADeque(RuleBasedStateMachine):
         assert self.ring.push(body) == room
         if room:
             self.queued.append(body)
+
+    @rule(n=st.integers(1, 3000), rest=st.integers(0, 3000))
+    def push_in_place(self, n, rest):
+        place = self.ring.producer.place(n + rest)
+        if self.scattered:
+            assert place == 0
+        if not place:
+            return
+        body = self.generator.randbytes(n + rest)
+        primitives.copy(place, address(body), n + rest)  # more than is pushed: none of it is anybody's
+        assert self.ring.producer.push(place, n) == (len(self.queued) + len(self.held) < self.entries)
+        if len(self.queued) + len(self.held) < self.entries:
+            self.queued.append(body[:n])
 
     @rule()
     def take(self):
@@ -360,6 +374,46 @@ class RingAgainstADeque(RuleBasedStateMachine):
 
 RingAgainstADeque.TestCase.settings = settings(max_examples=random_inputs(40), stateful_step_count=40)
 TestRing = RingAgainstADeque.TestCase
+
+
+class ContiguousRingAgainstADeque(RingAgainstADeque):
+    scattered = False
+
+
+ContiguousRingAgainstADeque.TestCase.settings = RingAgainstADeque.TestCase.settings
+TestContiguousRing = ContiguousRingAgainstADeque.TestCase
+
+
+def test_a_place_is_what_is_free_in_one_piece_by_the_producers_own_view(pair):
+    ring = pair(4, 100, False)
+    begin = ring.producer.place(100)
+    assert (begin != 0, ring.producer.place(101)) == (True, 0)
+    ring.push(b"a" * 60)
+    assert [ring.producer.place(n) for n in (40, 41)] == [begin + 60, 0]
+    ring.push(b"b" * 10)
+    ring.take()
+    ring.consumer.release(1)
+    assert [ring.producer.place(n) for n in (30, 31)] == [begin + 70, 0]
+    ring.producer.refresh()
+    assert [ring.producer.place(n) for n in (30, 31)] == [begin + 70, 0]  # the rest stands at the begin
+    assert ring.push(b"c" * 30)
+    assert [ring.producer.place(n) for n in (60, 61)] == [begin, 0]
+
+
+def test_what_is_made_in_its_place_is_published_as_it_stands(pair):
+    ring = pair(4, 100, False)
+    for body in (b"first", b"second one"):
+        primitives.copy(ring.producer.place(50), address(body), len(body))
+        assert ring.producer.push(ring.producer.place(50), len(body))
+    assert (ring.take(), ring.take(), ring.take()) == (b"first", b"second one", 0)
+
+
+def test_a_broken_ring_has_no_place(pair):
+    ring = pair(4, 100, False)
+    ring.push(b"a")
+    primitives.store64(ring.layout.control + RING_HEAD_AT, 3)
+    ring.producer.refresh()
+    assert (ring.producer.broken, ring.producer.place(1)) == (True, 0)
 
 
 @pytest.mark.parametrize("tail", [1, 5, 7, 1 << 32, M64, 1 << 63])

@@ -11,6 +11,7 @@ from softhca.queues.wqe cimport put_receive, put_run, put_send
 
 
 cpdef unsigned int swapped(unsigned int value) except? 0
+cdef bint _is_bare(SendRequest request) noexcept
 cdef unsigned int _translated(unsigned int flags) noexcept
 cdef unsigned long long _total(tuple sges) except? 0
 cdef bytes _gathered(tuple sges)
@@ -47,8 +48,10 @@ cdef class SendPoster(RingPoster):
                        unsigned long long remote_va, unsigned int rkey, unsigned long long address,
                        unsigned long long length, unsigned int lkey) except -1
     cdef int _admit(self, unsigned int opcode, unsigned long long inline_bytes) except -1
-    cdef int _push(self, long long n) except -1
+    cdef int _push(self, unsigned long long address, long long n) except -1
     cdef int _post_send(self, SendRequest request) except -1
+    cdef int _post_element(self, SendRequest request, unsigned int opcode, unsigned int flags, unsigned int imm,
+                           tuple element) except -1
 
 
 @cython.final

@@ -16,7 +16,7 @@ from softhca.driver.work_requests import ReceiveRequest, SendRequest, WorkReques
 from softhca.machine.primitives import address_of, bytes_at
 from softhca.queues import layout as abi
 from softhca.queues.doorbells import DoorbellFifo
-from softhca.queues.operations import MOST_OPCODES, mask
+from softhca.queues.operations import MOST_OPCODES, READ, SEND, WRITE, mask
 from softhca.queues.ring import RingProducer
 from softhca.queues.states import ERR, NAMES, POSTING
 from softhca.queues.wqe import put_receive, put_run, put_send, receive_bytes, send_bytes
@@ -37,7 +37,9 @@ _EIO = cython.declare(cython.int, errno.EIO)
 # Bit n stands for opcode n.
 _OPCODES = cython.declare(cython.uint, mask())
 _WITH_IMMEDIATE = cython.declare(cython.uint, mask(lambda row: row.immediate))
+_OF_ONE_RUN = cython.declare(cython.uint, mask(lambda row: row.kind in (SEND, WRITE, READ)))
 _MOST_OPCODES = cython.declare(cython.uint, MOST_OPCODES)
+_UNSET = cython.declare(object, 0)  # the one object that 0 is
 _SEND_FENCE = cython.declare(cython.uint, SEND_FENCE)
 _SEND_SIGNALED = cython.declare(cython.uint, SEND_SIGNALED)
 _SEND_SOLICITED = cython.declare(cython.uint, SEND_SOLICITED)
@@ -142,20 +144,24 @@ class SendPoster(RingPoster):
             sges,
             inline,
         )
-        return self._push(n)
+        return self._push(self._address, n)
 
     def post_run(self, opcode, flags, imm, wr_id, remote_va, rkey, address, length, lkey):
         """`post` an operation on one run of bytes, which ``flags`` say are inline, or on one element."""
         n: cython.longlong
+        place: cython.ulonglong
         inline: cython.bint = flags & _SEND_INLINE != 0
         code: cython.int = self._admit(opcode, length if inline else 0)
         if code:
             return code
+        place = self.producer.place(self._capacity)
+        if place == 0:
+            place = self._address
         n = put_run(
-            self._address, self._capacity, opcode, _translated(flags), imm, wr_id, remote_va, rkey, address,
-            length, lkey, inline,
+            place, self._capacity, opcode, _translated(flags), imm, wr_id, remote_va, rkey, address, length,
+            lkey, inline,
         )  # fmt: skip
-        return self._push(n)
+        return self._push(place, n)
 
     def _admit(self, opcode, inline_bytes):
         """0, or EINVAL for an operation that there is not, or for more inline data than the queue takes."""
@@ -167,11 +173,11 @@ class SendPoster(RingPoster):
             )
         return 0
 
-    def _push(self, n):
-        """Put the entry of ``n`` bytes that stands in the scratch memory into the ring: as `post`."""
+    def _push(self, address, n):
+        """Put the entry of ``n`` bytes that stands at ``address`` into the ring: as `post`."""
         if n < 0:
             return self._refuse(_EINVAL, "num_sge: the work request is too long for the queue")
-        if self.max_wr and self.producer.push(self._address, n):
+        if self.max_wr and self.producer.push(address, n):
             return 0
         if self.producer.broken:
             return self._refuse(_EIO, "the send ring is broken")
@@ -186,6 +192,7 @@ class SendPoster(RingPoster):
         opcode: cython.uint = request.opcode
         imm: cython.uint = request.imm_data
         inline: bytes = None
+        elements: tuple
         handle = request.ah
         if flags & ~_KNOWN_FLAGS:
             return self._refuse(_EINVAL, f"send_flags = {flags:#x}: there are no such flags")
@@ -202,6 +209,10 @@ class SendPoster(RingPoster):
                     _EINVAL, f"length: more inline data than max_inline_data = {self.max_inline_bytes}"
                 )
             inline = _gathered(data)
+        elif handle is None and self.max_sge and opcode < _MOST_OPCODES and (_OF_ONE_RUN >> opcode) & 1:
+            elements = data
+            if len(elements) == 1 and _is_bare(request):
+                return self._post_element(request, opcode, flags, imm, elements[0])
         return self.post(
             opcode,
             flags,
@@ -217,6 +228,19 @@ class SendPoster(RingPoster):
             data,
             inline,
         )
+
+    def _post_element(self, request, opcode, flags, imm, element):
+        """Write the entry of a request on one element that has nothing of atomics or datagrams, as most."""
+        address, length, lkey = element
+        return self.post_run(
+            opcode, flags, imm, request.wr_id, request.remote_addr, request.remote_rkey, address, length, lkey
+        )
+
+
+def _is_bare(request):
+    """Whether the fields that only atomics and datagrams need are as they were made."""
+    return (request.compare_add is _UNSET and request.swap is _UNSET
+            and request.remote_qpn is _UNSET and request.remote_qkey is _UNSET)  # fmt: skip
 
 
 def _translated(flags):

@@ -31,6 +31,7 @@ cdef class RingProducer:
     cdef unsigned long long body_tail, body_used
     cdef readonly bint broken
     cpdef void reset(self) noexcept
+    cpdef unsigned long long place(self, unsigned long long n) noexcept
     cpdef bint push(self, unsigned long long address, unsigned long long n) noexcept
     cpdef bint fits(self, unsigned long long n) noexcept
     cpdef void refresh(self) noexcept

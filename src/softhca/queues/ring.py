@@ -183,16 +183,25 @@ class RingProducer:
         """Where the next reference goes: (index in the queue's page table, index within that page)."""
         return divmod(self.index, REFERENCES_PER_PAGE)
 
+    def place(self, n: int) -> int:
+        """Where the next entry may be made in the body store itself, of at most ``n`` bytes, before `push`
+        publishes it; 0: it is to be made elsewhere, as there is no such room in one piece by the producer's
+        own view."""
+        if self.broken or n > self.layout.body_bytes - self.body_used:
+            return 0
+        return self.layout.place_of(self.body_tail, n)
+
     def push(self, address: int, n: int) -> bool:
-        """Append an entry of ``n`` bytes and publish it; False where there is no room for it (or it is
-        broken)."""
+        """Append the entry of ``n`` bytes that stands at ``address``, in the `place` for it or elsewhere, and
+        publish it; False where there is no room for it (or it is broken)."""
         if n == 0 or n > self.layout.body_bytes or self.broken:
             return False
         if not self.fits(n):
             self.refresh()
             if self.broken or not self.fits(n):
                 return False
-        self.layout.transfer(self.body_tail, address, n, True)
+        if address != self.layout.body_base + self.body_tail:
+            self.layout.transfer(self.body_tail, address, n, True)
         store64(self.layout.reference(self.index), self.body_tail << abi.REFERENCE_BODY_OFFSET_SHIFT
                 | n << abi.REFERENCE_BODY_BYTES_SHIFT)
         self.lengths[self.index] = n
