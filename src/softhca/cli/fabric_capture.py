@@ -11,6 +11,7 @@ from softhca.cli.errors import CommandError
 from softhca.cli.fabric_serve import add_name
 from softhca.cli.numbers import number
 from softhca.cli.output import add_json_option, print_json
+from softhca.cli.signal_descriptor import await_readable, signal_descriptor
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -87,12 +88,14 @@ def _capture(args: argparse.Namespace, end: _End) -> dict[str, Any]:
             request = {"do": "capture", "links": [args.link], "packets": args.packets}
             connection.ask(request, (stream.fileno(),))
         connection.socket.settimeout(None)
-        try:
-            end.may = True
-            end.now()
-            return connection.answer()
-        except _EndedError:
-            return connection.ask({"do": "stop"})
+        with signal_descriptor() as signals:
+            try:
+                end.may = True
+                end.now()
+                await_readable(connection.socket.fileno(), signals)
+                return connection.answer()
+            except _EndedError:
+                return connection.ask({"do": "stop"})
     finally:
         end.may = False
         connection.close()

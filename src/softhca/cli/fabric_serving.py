@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from softhca.cli.errors import CommandError, UsageError
 from softhca.cli.fabric_topology import linked_ports, load_fabric, load_partitions
 from softhca.cli.output import print_json, print_table
+from softhca.cli.signal_descriptor import read_out, signal_descriptor
 from softhca.fabric.ethernet.layout import EthernetTopology
 from softhca.fabric.ethernet.plane import EthernetPlane
 from softhca.fabric.mad_plane import MadPlane
@@ -63,8 +64,10 @@ def serve(args: argparse.Namespace) -> int:
             _attend(loop)
         elif not args.json:
             print(_hint(args.name, server.address, isinstance(plane, EthernetPlane)), flush=True)
-        while True:
-            loop.turn()
+        with signal_descriptor() as signals:
+            loop.watch(signals, lambda: read_out(signals))
+            while True:
+                loop.turn()
     except _EndedError:
         pass
     except OSError as error:

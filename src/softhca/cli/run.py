@@ -31,6 +31,8 @@ from softhca.cli.roles import SAME_HOST
 from softhca.cli.shared_adapters import ADAPTER, served, shares_devices
 
 GRACE_S = 5.0
+LOOK_S = 1.0
+"""A signal that comes just before a wait begins does not end it: its handler runs when the wait is over."""
 
 _log = logging.getLogger("softhca.run")
 
@@ -255,7 +257,7 @@ class Copies:
     def _wait(self) -> int:
         with self._ended:
             while len(self._statuses) < len(self.processes) and not any(self._statuses):
-                self._ended.wait()
+                self._ended.wait(LOOK_S)
             return next((status for status in self._statuses if status), 0)
 
     def _end_all(self) -> None:
