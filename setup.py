@@ -45,7 +45,7 @@ from setuptools.command.build_py import build_py
 SOURCE = Path("src")
 SANITIZE = os.environ.get("SOFTHCA_SANITIZE", "")
 CHECKS = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
-SANITIZED = ["-O1", "-g1", "-fno-omit-frame-pointer"]
+SANITIZED = ["-O0", "-g1", "-fno-omit-frame-pointer"]
 QUIET = ["-w"]  # what Cython makes is not for people
 # Most of a build is gcc's optimizer.  What packets and calls pass through gets what of it made a difference
 # there; all of -O2 took half as much time again for nothing that could be measured.  -Og, with functions that

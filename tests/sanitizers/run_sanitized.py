@@ -42,13 +42,21 @@ class Sanitizer:
     unfit: tuple[tuple[str, str], ...] = ()
 
 
+NARROW = (
+    "tests/runtime/test_runtime_same_host_automatic.py"
+    "::test_a_program_with_narrow_limits_runs_as_it_would_without[RLIMIT_AS-8589934592-expected3]",
+    "the sanitizer itself takes more address space than the test leaves",
+)
 SANITIZERS = {
     "asan": Sanitizer(
         "libasan.so",
         "ASAN_OPTIONS",
         # Leaks: an interpreter that ends frees little of what it has; other tests count resources.
         # Allocations that cannot be are told by NULL, as tests of refusals expect.
-        "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:handle_segv=1",
+        # Programs of tests have libraries of their own preloaded before the sanitizer's.
+        "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:handle_segv=1:"
+        "verify_asan_link_order=0",
+        (NARROW,),
     ),
     "tsan": Sanitizer(
         "libtsan.so",
@@ -57,13 +65,7 @@ SANITIZERS = {
         "die_after_fork=0:report_thread_leaks=0:report_signal_unsafe=0:history_size=4:exitcode=66:"
         "allocator_may_return_null=1:"
         f"suppressions={HERE / 'thread_suppressions.txt'}",
-        (
-            (
-                "tests/runtime/test_runtime_same_host_automatic.py"
-                "::test_a_program_with_narrow_limits_runs_as_it_would_without[RLIMIT_AS-8589934592-expected3]",
-                "the sanitizer itself takes more address space than the test leaves",
-            ),
-        ),
+        (NARROW,),
     ),
 }
 ROOMS = (
