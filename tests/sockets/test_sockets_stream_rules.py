@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ from softhca.sockets.protocol import (
 from softhca.sockets.staging import Staging
 from softhca.sockets.stream_path import LOOK_EACH, NEVER
 from softhca.sockets.stream_sending import MESSAGES
-from softhca.sockets.waiting import BUSY_NS, MORE_NS, OTHERS_NS
+from softhca.sockets.waiting import BUSY_NS, MORE_NS, OTHERS_NS, READABLE
 from softhca.verbs import enums as e
 
 OWED = 16
@@ -566,3 +567,26 @@ def test_whether_the_adapter_writes_in_place_is_asked_less_and_less_often_and_to
     made.sender.in_memory = True
     made.stream._look_for_place()
     assert (len(asked), len(told)) == (15, int(in_memory))
+
+
+def test_who_waits_while_another_takes_is_woken_when_the_lock_is_given_back(made: Scripted) -> None:
+    # The other has taken the last completion and has not looked at it yet: nothing tells that there was one.
+    stream = made.stream
+    taken, looked = threading.Event(), threading.Event()
+
+    def other() -> None:
+        stream._lock.acquire()
+        stream._pumping = True
+        taken.set()
+        looked.wait()
+        stream._pumping = False
+        stream.unlock()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    taken.wait()
+    assert not stream._has_ended(READABLE)
+    assert "wake" not in made.noted
+    looked.set()
+    thread.join()
+    assert made.noted.count("wake") == 1
