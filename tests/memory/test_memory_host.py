@@ -174,6 +174,17 @@ def test_a_range_that_cannot_be_is_refused(host, address, length):
         host.attach_address(address, length)
 
 
+@pytest.mark.parametrize("address", [(1 << 63) - PAGE_BYTES, 1 << 63, (1 << 64) - PAGE_BYTES])
+def test_a_range_may_lie_anywhere_up_to_the_last_address(host, address):
+    first, offset = host.attach_address(address + 1, PAGE_BYTES - 1)
+    assert offset == 1
+    assert host.attached(first)[1:] == (1, address)
+    assert host.address_map.address(first) == address
+    host.detach(first)
+    first, _ = host.attach_address(address, PAGE_BYTES)
+    assert host.attached(first)[1:] == (1, address)
+
+
 def limited(monkeypatch, slots):
     """The sizes that are asked for where the process may have no more than so many slots."""
     asked = []
@@ -242,6 +253,70 @@ def test_a_descriptor_that_could_shrink_is_refused():
     os.close(fd)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_frame_and_the_file_of_an_address_are_found_to_the_last_byte(host, shared):
+    arena = host.share()
+    base, size = (arena.base, arena.size_bytes) if shared else (host.base, host.capacity_pages * PAGE_BYTES)
+    fd, first_frame = (arena.fd, arena.first_frame) if shared else (host.fd, 0)
+    for offset, length in ((PAGE_BYTES + 5, 7), (0, size), (size - 1, 1), (size - PAGE_BYTES, PAGE_BYTES)):
+        assert host.frame_of(base + offset, length) == first_frame + offset // PAGE_BYTES
+        assert host.file_of(base + offset, length) == (fd, offset)
+    for offset, length in ((-1, 1), (-1, 2), (size, 1), (size - 1, 2), (0, size + 1)):
+        assert host.file_of(base + offset, length) in (None, *elsewhere(host, base + offset, length))
+        assert host.frame_of(base + offset, length) == 0 or elsewhere(host, base + offset, length)
+
+
+def elsewhere(host, address, length):
+    """What may be said of bytes beyond one of the two memories: that they are the other's, where they are."""
+    return [
+        (fd, address - base)
+        for fd, base, size in (
+            (host.fd, host.base, host.capacity_pages * PAGE_BYTES),
+            (host.shared.fd, host.shared.base, host.shared.size_bytes),
+        )
+        if base <= address and address + length <= base + size
+    ]
+
+
+def test_no_file_has_the_bytes_of_closed_memory(host):
+    (frame,) = host.allocate(1)
+    host.share()
+    (shared,) = host.allocate_shared(1)
+    addresses = [host.address_map.address(each) for each in (frame, shared)]
+    assert all(host.file_of(address, 1) for address in addresses)
+    host.close()
+    assert [host.file_of(address, 1) for address in addresses] == [None, None]
+
+
+def test_frames_of_both_memories_are_not_freed_together(host):
+    host.share()
+    own, shared = host.allocate(1), host.allocate_shared(1)
+    for address in map(host.address_map.address, own + shared):
+        primitives.store64(address, 12)
+    with fails(errno.EINVAL):
+        host.free(own + shared)
+    with fails(errno.EINVAL):
+        host.free(shared + own)
+    assert [primitives.load64(host.address_map.address(frame)) for frame in own + shared] == [12, 12]
+    _, second, third = (host.allocate_shared(1) for _ in range(3))
+    host.free(second)
+    with fails(errno.EINVAL):
+        host.free(shared + third)
+    host.free(third)
+    host.free(own)
+    host.free(shared)
+    for frames in (own, shared):
+        with fails(errno.EINVAL):
+            host.free(frames)
+
+
+def test_the_frames_of_a_closed_memory_are_nobodys_to_free(host):
+    frames = host.allocate(2)
+    host.close()
+    host.free(frames)
+    host.free(frames)
+
+
 def test_frames_stay_shared_after_fork(host):
     (frame,) = host.allocate(1)
     address = host.address_map.address(frame)
@@ -262,6 +337,24 @@ def test_close_lets_buffers_go_and_may_be_repeated():
     buffer.extend(b"free again")
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(memory.fd)
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+def test_all_that_was_given_out_stays_mapped_when_the_memory_is_closed(contiguous):
+    """The kernel is asked to read there: it says EFAULT where a look of our own would end the process."""
+    memory = HostMemory(CAPACITY)
+    addresses = [memory.address_map.address(frame) for frame in memory.allocate(9, contiguous=contiguous)]
+    for address in addresses:
+        primitives.store64(address, 7)
+    memory.close()
+    reader, writer = os.pipe()
+    try:
+        for address in addresses:
+            assert ctypes.CDLL(None).write(writer, ctypes.c_void_p(address), 8) == 8
+            assert os.read(reader, 8) == bytes(8)
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_memory_of_huge_pages_is_not_mapped():

@@ -81,3 +81,19 @@ def test_a_slot_that_comes_again_has_a_key_of_the_other_half():
     for before, after in itertools.pairwise(rounds):
         assert before.keys() == after.keys() == set(range(64))
         assert all(before[slot] != after[slot] for slot in after)
+
+
+def test_slots_of_keys_that_died_are_given_again_when_the_table_has_grown():
+    sequence = KeySequence(random.Random(3), 6)
+    for slot in [sequence.take()[0] for _ in range(500)]:
+        sequence.give(slot)
+    live = {sequence.take()[0] for _ in range(600)}
+    assert sequence.places == 2048
+    in_use = {slot % sequence.places for slot in live}
+    free = {slot for slot in range(sequence.indices) if slot % sequence.places not in in_use}
+    given = set()
+    for _ in free:
+        slot, _ = sequence.take()
+        sequence.give(slot)
+        given.add(slot)
+    assert given == free
