@@ -68,6 +68,11 @@ def test_jitter_is_anything_up_to_its_length() -> None:
     assert {link.send(DATA, now)[0].time_ns - now for now in range(0, 2_000, 10)} == {10, 11, 12}
 
 
+def test_a_clean_link_keeps_the_order_of_packets_whose_times_are_not_in_order() -> None:
+    link = Impairment(Faults(delay_ns=10), "seed", 1, 2)
+    assert [link.send(DATA, now)[0].time_ns for now in (100, 50, 101, 100)] == [110, 110, 111, 111]
+
+
 def test_what_was_cut_to_nothing_has_no_bits_that_flip() -> None:
     link = Impairment(Faults(truncation=1.0, corruption=1.0), "seed", 1, 2)
     kinds = {(each.what, bool(each.data)) for now in range(300) for each in link.send(DATA[:4], now)}

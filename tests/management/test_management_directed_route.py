@@ -129,3 +129,34 @@ def test_a_way_of_no_hops_stays(pointer: int, returning: bool, after: int | None
     assert d.leave(mad, PORT) is None
     taken = d.arrive(mad, PORT)
     assert (None if taken is None else d.hops(taken)[0]) == after
+
+
+def on_its_way(pointer: int, slid: int, dlid: int, returning: bool = False) -> bytearray:
+    """The bytes of a packet of two hops, by ports 5 and 6, and back by 7 and 8."""
+    data = bytearray(256)
+    data[4], data[6], data[7] = 0x80 * returning, pointer, 2
+    data[32:36] = slid.to_bytes(2, "big") + dlid.to_bytes(2, "big")
+    data[129:131], data[193:195] = b"\5\6", b"\7\x08"
+    return data
+
+
+def test_a_way_begins_at_a_switch_only_where_it_was_reached_by_lid() -> None:
+    data = on_its_way(0, 9, c.LID_PERMISSIVE)
+    assert d.enter(data, 3, is_switch=True) == d.LOST
+    assert d.enter(data, 0, is_switch=False) == d.LOST
+    assert data == on_its_way(0, 9, c.LID_PERMISSIVE)
+    assert d.enter(data, 0, is_switch=True) == 5
+    assert data == on_its_way(1, 9, c.LID_PERMISSIVE)
+
+
+@pytest.mark.parametrize("returning", [False, True])
+def test_a_switch_passes_on_by_lid_where_the_part_with_ports_ends(returning: bool) -> None:
+    """The way out asks for DrDLID and the way back for DrSLID; the other of the two does not count."""
+    pointer = 1 if returning else 2
+    lids = [(c.LID_PERMISSIVE, 9), (9, c.LID_PERMISSIVE)]
+    said = [
+        [d.enter(on_its_way(pointer, *each, returning), 4, is_switch) for each in lids]
+        for is_switch in (True, False)
+    ]
+    expected = [[d.BY_LID, d.TAKEN], [d.LOST, d.TAKEN]]
+    assert said == ([each[::-1] for each in expected] if returning else expected)

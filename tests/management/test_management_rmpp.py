@@ -327,6 +327,32 @@ def test_a_wider_window_alone_begins_no_tries_anew() -> None:
     assert [mad[rmpp.HEADER_AT + 1] for mad in sender.expire(21)] == [rmpp.ABORT]
 
 
+def acknowledge(sender: Sender, segment: int, window: int, now: int) -> list[bytes]:
+    """What a sender sends upon an ACK of segments up to ``segment`` that lets it send up to ``window``."""
+    said = a.AdministrationHeader(1, rmpp.ACK, 0, 1, 0, segment, window)
+    return sender.receive((HEADER.encode() + said.encode()).ljust(256, b"\0"), now)
+
+
+def test_a_window_that_stays_acknowledges() -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(900), timeout_ns=10)
+    sender.start(0)
+    assert len(acknowledge(sender, 1, 5, 1)) == 4
+    assert acknowledge(sender, 3, 5, 2) == []
+    assert sender.deadline_ns == 12
+    again = [a.AdministrationHeader.decode(mad, rmpp.HEADER_AT) for mad in sender.expire(12)]
+    assert [each.segment_number for each in again] == [4, 5]
+    assert acknowledge(sender, 5, 5, 13) == []
+    assert (sender.done, sender.complete, sender.deadline_ns) == (True, True, rmpp.NEVER_NS)
+
+
+@pytest.mark.parametrize("length", [0, 1, 200])
+def test_an_answer_of_one_segment_is_complete_when_it_is_sent(length: int) -> None:
+    sender = Sender(HEADER, a.AdministrationHeader(), bytes(length))
+    assert not sender.complete
+    assert len(sender.start(0)) == 1
+    assert (sender.done, sender.complete, sender.deadline_ns) == (True, True, rmpp.NEVER_NS)
+
+
 def test_data_that_are_no_part_of_a_transfer_are_refused() -> None:
     segment = bytearray(Sender(HEADER, a.AdministrationHeader(), bytes(400)).start(0)[0])
     segment[rmpp.HEADER_AT + 2] &= ~rmpp.ACTIVE

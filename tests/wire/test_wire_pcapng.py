@@ -71,7 +71,8 @@ def test_the_default_resolution_is_a_microsecond(order: str) -> None:
 @both_orders
 @pytest.mark.parametrize(
     ("resolution", "time_ns"),
-    [(0, 7_000_000_000), (3, 7_000_000), (9, 7), (12, 0), (0x80, 7 * 10**9), (0x81, 35 * 10**8)],
+    [(0, 7_000_000_000), (3, 7_000_000), (9, 7), (12, 0), (0x80, 7 * 10**9), (0x81, 35 * 10**8),
+     (64, 0), (0xC0, 0), (127, 0), (0xFF, 0)],
 )
 def test_an_interface_tells_its_resolution_and_offset(order: str, resolution: int, time_ns: int) -> None:
     options = option(order, 9, bytes([resolution])) + option(order, 14, struct.pack(order + "q", -2))
@@ -164,6 +165,8 @@ def test_other_blocks_may_be_longer_than_any_packet(order: str) -> None:
         ([section(), interface(), block("<", 3, struct.pack("<I", 9) + bytes(8))], "claims 9"),
         ([section(), block("<", 3, bytes(8))], "interface 0"),
         ([section(), interface(options=struct.pack("<HH", 2, 90))], "option runs"),
+        ([section(), interface(options=struct.pack("<HH", 2, 1))], "option runs"),
+        ([section(), interface(options=struct.pack("<HH", 2, 5) + bytes(4))], "option runs"),
         ([interface()], "not a pcapng"),
         ([b""], "not a pcapng"),
         ([block("<", 0x0A0D0D0A, b"\x4d\x3c\x2b\x1a")], "too short"),
@@ -172,6 +175,17 @@ def test_other_blocks_may_be_longer_than_any_packet(order: str) -> None:
 def test_a_file_that_lies_is_refused(parts: list[bytes], message: str) -> None:
     with pytest.raises(CaptureError, match=message):
         read(*parts)
+
+
+@pytest.mark.parametrize("more_bytes", [0, 4])
+def test_a_block_that_is_kept_has_its_longest_length(more_bytes: int) -> None:
+    long = interface(options=bytes(MAX_BLOCK_BYTES - 20 + more_bytes))
+    assert len(long) == MAX_BLOCK_BYTES + more_bytes
+    if more_bytes:
+        with pytest.raises(CaptureError, match=f"claims {len(long)}"):
+            read(section(), long)
+    else:
+        assert len(read(section(), long, enhanced("<", 7, b"a"))) == 1
 
 
 def test_interfaces_are_bounded() -> None:
