@@ -26,7 +26,19 @@ from softhca.sockets.datagram_port_path import (
     SIGNAL_EACH,
     DatagramPortPath,
 )
-from softhca.sockets.datagram_protocol import GONE, HEADER_BYTES, Header, page_immediate
+from softhca.sockets.datagram_protocol import (
+    CREDIT,
+    GONE,
+    HEADER_BYTES,
+    LARGEST_BYTES,
+    MOST_WINDOW,
+    Header,
+    cut,
+    decode_answer,
+    encode_answer,
+    mtu_bytes,
+    page_immediate,
+)
 from softhca.sockets.datagram_state import Claim, Datagram, DatagramState
 from softhca.sockets.protocol import ProtocolError
 from softhca.sockets.staging import Staging
@@ -437,3 +449,40 @@ def test_the_oldest_of_too_many_parts_is_given_up() -> None:
     for number in range(datagram_state.MOST_PARTIALS + 1):
         state.page_arrived(number, SOURCE, PAGE, page_immediate(number, 0), 0)
     assert (state.free, state.dropped) == ([0], {"incomplete": 1})
+
+
+@pytest.mark.parametrize(("mtu", "window", "taken"), [
+    (5, 1, True), (1, MOST_WINDOW, True), (5, 0, False), (5, MOST_WINDOW + 1, False), (0, 9, False),
+    (6, 9, False),
+])
+def test_what_an_answer_or_a_credit_says_has_its_bounds(mtu: int, window: int, taken: bool) -> None:
+    credit = Header(HOST, 5, 0, window, CREDIT, mtu, 6)
+    if taken:
+        assert decode_answer(encode_answer(mtu, window)) == (mtu, window)
+        assert Header.decode(credit.encode(), HEADER_BYTES) == credit
+        return
+    with pytest.raises(ProtocolError):
+        decode_answer(encode_answer(mtu, window))
+    with pytest.raises(ProtocolError):
+        Header.decode(credit.encode(), HEADER_BYTES)
+
+
+@pytest.mark.parametrize("mtu", range(1, 6))
+def test_what_fits_beside_the_header_is_in_the_first_message(mtu: int) -> None:
+    size = mtu_bytes(mtu)
+    room = size - HEADER_BYTES
+    assert [cut(total, mtu) for total in (0, room, room + 1, size, size + room, size + room + 1)] == [
+        (0, 0), (0, room), (1, 0), (1, 0), (1, room), (2, 0)
+    ]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_datagram_is_no_longer_than_udp_carries(more: int) -> None:
+    total = LARGEST_BYTES[6] + more
+    pages, first = cut(total, MTU)
+    header = Header(HOST, 5, 1, total, pages, MTU)
+    if not more:
+        assert Header.decode(header.encode(), HEADER_BYTES + first) == header
+        return
+    with pytest.raises(ProtocolError):
+        Header.decode(header.encode(), HEADER_BYTES + first)

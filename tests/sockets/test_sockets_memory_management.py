@@ -188,6 +188,7 @@ def test_offers_are_decoded_or_refused(data: bytes) -> None:
 def test_a_request_says_who_asks() -> None:
     hello = Offer(1 << 40, 1 << 20, 0xFFFFFFFF, 5000).encode(bytes(range(16)), bytes(range(16, 32)))
     assert len(hello) == HELLO_BYTES <= 56
+    assert addresses_of(hello) == (bytes(range(16)), bytes(range(16, 32)))
     assert addresses_of(hello + bytes(2)) == (bytes(range(16)), bytes(range(16, 32)))
     assert Offer.decode(hello) == Offer(1 << 40, 1 << 20, 0xFFFFFFFF, 5000)
     with pytest.raises(ProtocolError):
@@ -293,3 +294,9 @@ def test_nothing_but_data_stands_in_the_ring(kind: int | None) -> None:
     with pytest.raises(ProtocolError, match="ring"):
         state.arrived_in_memory(0 if kind is None else Notification(kind).encode())
     assert (state.received, state.was_reset, state.finished) == (0, False, False)
+
+
+@pytest.mark.parametrize("immediate", [0, 1 << 28])
+def test_a_notification_of_no_data_is_refused(immediate: int) -> None:
+    with pytest.raises(ProtocolError):
+        Notification.decode(immediate)
