@@ -137,6 +137,10 @@ def test_the_port_answers_class_port_info_for_a_client_that_does_not_take_get() 
     assert wire.sent == [(asked.response(c.STATUS_OK, ClassPortInfo(class_version=2)), PEER)]
     wire.receive(request(CPI, management_class=c.CLASS_COMM_MGT, class_version=1))
     assert wire.sent[1][0].header.status == c.STATUS_BAD_VERSION
+    wire.receive(replace(asked, header=replace(asked.header, base_version=2)))
+    assert wire.sent[2][0].header.status == c.STATUS_BAD_VERSION
+    wire.receive(replace(asked, header=replace(asked.header, attribute_id=CPI + 1)))
+    assert wire.sent[3][0].header.status == c.STATUS_BAD_METHOD
     wire.dispatcher.unregister(client)
     own, own_got = wire.client({c.METHOD_GET}, management_class=c.CLASS_COMM_MGT, version=2)
     wire.receive(asked)
@@ -446,6 +450,18 @@ def test_a_manager_asks_its_own_port_by_a_way_of_no_hops() -> None:
     (answer,) = got
     assert answer.header.status == c.DIRECTION
     assert answer.header.transaction_id == 0xAAAA_BBBB_0000_0001
+    # the request comes in, and so does its answer, which nobody has passed on
+    assert wire.counted() == {"received": 2, "answered": 1, "sent": 2, "delivered": 1}
+
+
+def test_a_client_gets_a_directed_request_as_it_has_arrived() -> None:
+    wire = Wire(c.SUBNET_QPN)
+    _, got = wire.client({c.METHOD_GET}, management_class=c.CLASS_SUBN_DIRECTED)
+    wire.receive(directed(2, 2))
+    wire.receive(directed(1, 2))  # which is not at its end
+    (asked,) = got
+    assert (hops(asked), asked.body[RETURN_PATH + 2]) == ((3, 2), 1)
+    assert wire.counted() == {"received": 2, "delivered": 1, "drops_route": 1}
 
 
 def test_a_directed_route_by_another_port_is_refused() -> None:
@@ -469,6 +485,22 @@ def test_what_is_asked_again_is_the_youngest_and_takes_no_place(monkeypatch: pyt
     for mad, _ in list(wire.sent):
         wire.receive(mad.response())
     assert [mad.header.transaction_id for mad in got] == [0, 2, 3]
+
+
+def test_where_one_transaction_is_asked_at_many_ports_the_first_gives_way_to_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(d, "MAX_OUTSTANDING", 2)
+    wire = Wire()
+    client, got = wire.client()
+    for number, where in ((1, PEER), (1, OTHER), (2, PEER)):
+        asked = request(CPI, management_class=PERF, transaction_id=number)
+        wire.dispatcher.send(client, asked.encode(), where)
+    for mad, where in list(wire.sent):
+        wire.receive(mad.response(), where)
+    assert [mad.header.transaction_id for mad in got] == [1, 2]
+    assert wire.dispatcher.counters["drops_unmatched"] == 1
+    assert wire.dispatcher.outstanding() == 0
 
 
 def test_a_client_may_take_the_last_method() -> None:

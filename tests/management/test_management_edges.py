@@ -3,7 +3,14 @@
 import pytest
 
 from softhca.management import address_queries, group_queries, path_queries
-from softhca.management.administration_attributes import AdministrationHeader
+from softhca.management.administration_attributes import (
+    ATTRIBUTE_PORT_INFO_RECORD,
+    AdministrationHeader,
+    MCMemberRecord,
+    PortInfoRecord,
+)
+from softhca.management.administration_tables import PORT_CAPABILITIES, component, mask_of
+from softhca.management.attributes import PortInfo
 from softhca.management.constants import MAD_BYTES
 from softhca.management.directed_route import BY_LID, LOST, TAKEN, begin, enter
 from softhca.management.ip_service import service_id
@@ -159,11 +166,25 @@ def test_a_path_is_asked_for_by_its_two_gids():
 
 
 def test_a_port_joins_a_group_as_a_full_member():
-    front, transaction, attribute, _, record = question(group_queries.question(A, B, 0x11, 0x1234, 1, 78))
+    asked = group_queries.question(A, B, 0x11, 0x1234, group_queries.FULL_MEMBER, 78)
+    front, transaction, attribute, components, record = question(asked)
     assert (front, transaction, attribute) == (bytes([1, 3, 2, 2]), 78, b"\x00\x38")
-    assert record[:32] == A + B
-    assert record[32:36] == bytes([0, 0, 0, 0x11])
-    assert b"\x92\x34" in record[36:52]
+    wanted = MCMemberRecord(mgid=A, port_gid=B, qkey=0x11, pkey=0x9234, join_state=1)
+    assert MCMemberRecord.decode(record) == wanted
+    names = "mgid port_gid qkey traffic_class pkey sl flow_label join_state"
+    assert components == sum(component(MCMemberRecord, name) for name in names.split())
+
+
+def test_who_only_sends_joins_as_that():
+    asked = question(group_queries.question(A, B, 0, 0x1234, group_queries.SEND_ONLY, 78))
+    assert MCMemberRecord.decode(asked[-1]).join_state == 4
+
+
+def test_capabilities_of_ports_are_asked_for_by_their_component():
+    every = PortInfoRecord(port_info=PortInfo(capability_mask=0xFFFF_FFFF).encode())
+    bare = PortInfoRecord(port_info=PortInfo().encode())
+    mask = mask_of(ATTRIBUTE_PORT_INFO_RECORD, 1 << PORT_CAPABILITIES)
+    assert mask == int.from_bytes(every.encode(), "big") ^ int.from_bytes(bare.encode(), "big")
 
 
 @pytest.mark.parametrize(
@@ -195,11 +216,16 @@ def test_the_group_of_an_ip_group_in_a_partition(group, mgid):
 def test_addresses_and_ports_are_asked_for_by_service_records(ask, components, gid, data):
     front, transaction, attribute, mask, record = question(ask())
     assert (front, transaction, attribute) == (bytes([1, 3, 2, 1]), 79, b"\x00\x31")
-    assert mask & 3 == components
+    of_data = sum(1 << 7 + each for each in range(16))  # ServiceData8.1 … 16
+    assert mask == components | (0 if components & 2 else of_data)
     assert (record[8:24], record[112:128]) == (gid, data)
 
 
-@pytest.mark.parametrize(("data", "address"), [(bytes(12) + V4[12:], V4), (B, B)], ids=["ipv4", "ipv6"])
+@pytest.mark.parametrize(
+    ("data", "address"),
+    [(bytes(12) + V4[12:], V4), (B, B), (bytes(11) + B[:5], bytes(11) + B[:5])],
+    ids=["ipv4", "ipv6", "ipv6-of-few-bytes"],
+)
 def test_the_address_of_a_port_is_told_as_a_gid(data, address):
     answer = bytearray(MAD_BYTES)
     answer[64:80], answer[168:184] = A, data

@@ -315,6 +315,11 @@ def test_a_block_of_a_table_is_its_entries(attribute: int, data: bytes) -> None:
             table.encode(bad)
 
 
+def test_a_block_has_64_bytes_but_that_of_service_levels() -> None:
+    bits = {attribute: table.entries * table.bits for attribute, table in TABLES.items()}
+    assert bits == dict.fromkeys(TABLES, 8 * 64) | {c.ATTRIBUTE_SL_TO_VL_TABLE: 8 * 8}
+
+
 def test_blocks_of_tables_begin_with_the_first_entry() -> None:
     assert TABLES[c.ATTRIBUTE_PKEY_TABLE].decode(b"\xff\xff\x12\x34" + bytes(60))[:3] == (0xFFFF, 0x1234, 0)
     assert TABLES[c.ATTRIBUTE_SL_TO_VL_TABLE].decode(bytes.fromhex("0123456789abcdef")) == tuple(range(16))
