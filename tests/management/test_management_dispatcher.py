@@ -496,11 +496,12 @@ def test_where_one_transaction_is_asked_at_many_ports_the_first_gives_way_to_ano
     for number, where in ((1, PEER), (1, OTHER), (2, PEER)):
         asked = request(CPI, management_class=PERF, transaction_id=number)
         wire.dispatcher.send(client, asked.encode(), where)
+    counts = []
     for mad, where in list(wire.sent):
         wire.receive(mad.response(), where)
+        counts.append(len(got))
+    assert counts == [0, 1, 2]  # of the first port's nothing is known any more
     assert [mad.header.transaction_id for mad in got] == [1, 2]
-    assert wire.dispatcher.counters["drops_unmatched"] == 1
-    assert wire.dispatcher.outstanding() == 0
 
 
 def test_a_client_may_take_the_last_method() -> None:
