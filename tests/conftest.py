@@ -45,7 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     say_less(config)
     said = getattr(config, "workerinput", None)
     if said is not None and config.args == config.getini("testpaths"):
-        config.args = places_of_tests(int(said["workerid"].removeprefix("gw")), said["workercount"])
+        number = int(said["workerid"].removeprefix("gw"))
+        config.args = places_of_tests(number, said["workercount"], config.getoption("ignore") or ())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,7 +14,7 @@ import ast
 import functools
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -447,9 +447,12 @@ def workers_of(processors: int) -> int:
     return (3 * processors + 1) // 2
 
 
-def places_of_tests(worker: int, workers: int) -> list[str]:
-    """Folders and files of all tests, in the order in which this worker reads them."""
-    places = sorted({TESTS / path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+def places_of_tests(worker: int, workers: int, without: Iterable[str | Path] = ()) -> list[str]:
+    """Folders and files of all tests, in the order in which this worker reads them; not those ``without``
+    which the run is, as pytest reads a file that it is told to read though it is told to ignore it.
+    """
+    absent = {Path(each).resolve() for each in without}
+    places = sorted({TESTS / path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")} - absent)
     start = len(places) * worker // workers
     return [str(path) for path in places[start:] + places[:start]]
 

@@ -130,6 +130,13 @@ def test_workers_read_the_same_tests_and_each_begins_elsewhere(workers: int) -> 
         assert sum(path.is_relative_to(place) for place in read[0]) == 1
 
 
+def test_workers_do_not_read_what_the_run_leaves_out() -> None:
+    absent = [suite_plan.TESTS / "test_environment.py", suite_plan.TESTS / "wire" / "test_wire_psn.py"]
+    read = suite_plan.places_of_tests(1, 3)
+    found = suite_plan.places_of_tests(1, 3, [str(each) for each in absent])
+    assert set(read) - set(found) == {str(absent[0])}  # pytest looks itself for those in folders
+
+
 def test_no_collection_goes_through_what_there_was_before_a_file(
     loopback_address: Callable[[], str],
 ) -> None:
