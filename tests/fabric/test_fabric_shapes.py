@@ -108,7 +108,29 @@ def test_no_switch_at_all() -> None:
     made.link((left, 1), (right, 1))
     topology = made.topology()
     check(topology, (left, 1))
-    assert not len(route(topology, "up-down").tables)
+    routes = route(topology, "up-down")
+    assert not len(routes.tables)
+    found = reach(routes)
+    assert (found.whole, found.most_hops) == (True, 1)
+
+
+@pytest.mark.parametrize(("linked", "apart"), [([], 2), ([(0, 1)], 3), ([(0, 1), (2, 3)], 4)])
+def test_adapters_without_a_switch_reach_each_other_only_as_a_pair(
+    linked: list[tuple[int, int]], apart: int
+) -> None:
+    made = Builder()
+    hosts = [made.add(f"host {number}", NodeKind.CHANNEL_ADAPTER, 1) for number in range(apart)]
+    for one, other in linked:
+        made.link((hosts[one], 1), (hosts[other], 1))
+    found = reach(route(made.topology(), "up-down"))
+    assert (found.whole, found.hosts_apart, found.most_hops) == (False, apart, 0)
+
+
+def test_the_two_ports_of_an_adapter_that_are_linked_are_a_pair() -> None:
+    made = Builder()
+    host = made.add("host", NodeKind.CHANNEL_ADAPTER, 2)
+    made.link((host, 1), (host, 2))
+    assert reach(route(made.topology(), "up-down")).whole
 
 
 def test_two_subnets_of_one_file_have_a_manager_each() -> None:

@@ -78,6 +78,15 @@ class Graph:
         return Endpoints(table[:, 0], table[:, 1], table[:, 2], table[:, 3].astype(np.uint8))
 
     @cached_property
+    def is_pair(self) -> bool:
+        """Whether all there is are two ports of adapters, linked to each other."""
+        ends = self.endpoints
+        if len(self) or len(ends) != 2:
+            return False
+        end = self.topology.peer(int(ends.node[0]), int(ends.port[0]))
+        return end is not None and (end.node, end.port) == (int(ends.node[1]), int(ends.port[1]))
+
+    @cached_property
     def has_hosts(self) -> Bools:
         """Which switches have a channel adapter or router on them."""
         found = np.zeros(len(self), np.bool_)

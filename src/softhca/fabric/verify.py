@@ -44,8 +44,9 @@ def reach(routes: Routes, runner: Runner = LOCAL_RUNNER) -> Reachability:
     check_kind(routes, Routes, "routes of a fabric")
     graph, destinations = routes.graph, routes.destinations
     loads = np.zeros(graph.peer.shape, np.int64)
-    hosts_apart = int(graph.has_hosts.sum() or 1) * int((graph.endpoints.switch == NO_SWITCH).sum())
-    switches_apart = most_hops = 0
+    lonely = 0 if graph.is_pair else int((graph.endpoints.switch == NO_SWITCH).sum())
+    hosts_apart = int(graph.has_hosts.sum() or 1) * lonely
+    switches_apart, most_hops = 0, int(graph.is_pair)
     parts = parts_of(len(destinations.lid), _BLOCK)
     for apart, of_switches, hops, carried in runner.run(_reach_part, routes, parts):
         hosts_apart += apart
