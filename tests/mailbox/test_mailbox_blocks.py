@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from mailbox_rings import KEYS, NONCE, Memory, block_of, digest_of
 
 from softhca.machine.primitives import copy
+from softhca.mailbox import blocks
 from softhca.mailbox.blocks import (
     ALGORITHM,
     CREDIT,
     DATA,
     EMPTY,
     FORMAT,
+    HEADER_BYTES,
     LENGTH,
     OUTCOME,
     OVERRUN,
@@ -29,6 +31,7 @@ from softhca.mailbox.terms import Terms
 from suite_plan import random_inputs
 
 MESSAGE = bytes(range(40))
+softhca_is_compiled = not blocks.__file__.endswith(".py")
 every_hash = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
@@ -85,6 +88,28 @@ def test_older_and_newer_blocks_are_told_apart():
     assert judged(terms, block_of(terms, 69, DATA, MESSAGE), sequence=5)[0] == OVERRUN
     assert judged(terms, block_of(terms, 4, DATA, MESSAGE), sequence=5)[0] == STALE
     assert judged(terms, block_of(terms, 6, DATA, MESSAGE), sequence=5)[0] == OVERRUN
+
+
+@pytest.mark.skipif(softhca_is_compiled, reason="compiled, the copy is no name that a test could replace")
+@pytest.mark.parametrize("other", [(69, MESSAGE), (5, MESSAGE[:-1]), (5, MESSAGE + b"x")], ids=str)
+def test_a_block_that_is_replaced_before_it_is_copied_is_not_this_one(monkeypatch, other):
+    """The writer is a lap further, or writes anew, between the look at the front and the copy."""
+    terms = Terms(slot_bytes=256)
+    sequence, message = other
+    block = block_of(terms, 5, DATA, MESSAGE)
+    late = block_of(terms, sequence, DATA, message).ljust(256, b"\0")
+    monkeypatch.setattr(blocks, "bytes_at", lambda address, n: late[:n])
+    assert judged(terms, block)[0] == TORN
+
+
+@pytest.mark.parametrize("proof", [b"", b"0", bytes(17)])
+def test_a_hash_of_another_length_proves_nothing(proof):
+    """Of a hash that somebody registers, say: an empty one is the end of every block."""
+    terms = Terms()
+    memory = Memory(terms.slot_bytes)
+    memory.view[: HEADER_BYTES + 16] = block_of(terms, 5, DATA, b"")[:HEADER_BYTES] + b"0" * 16
+    opener = terms.opener((lambda covered, argument: proof, None))
+    assert opener.open(memory.address, terms.slot_bytes, 5) == TORN
 
 
 @every_hash

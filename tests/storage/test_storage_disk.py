@@ -304,7 +304,8 @@ def test_mode_pages_say_cache_and_protection() -> None:
     for read_only in (False, True):
         unit = unit_of(MemoryDisk(100, read_only=read_only))
         short = told(unit, bytes([scsi.MODE_SENSE_6, 0, 0x3F, 0, 255, 0]))
-        assert (short[0], short[2] >> 7, short[3]) == (len(short) - 1, read_only, 0)
+        assert (short[0], short[2], short[3]) == (len(short) - 1, 0x80 * read_only | 0x10, 0)
+        assert told(unit, bytes([scsi.MODE_SENSE_6, 0, 0x3F, 0xFF, 255, 0])) == short  # and all subpages
         assert (short[4:7], short[24:26], short[29]) == (b"\x08\x12\x04", b"\x0a\x0a", 0x40)
         long = told(unit, bytes([scsi.MODE_SENSE_10, 0, 0x08, 0, 0, 0, 0, 0, 255, 0]))
         assert struct.unpack_from(">H", long)[0] == len(long) - 2

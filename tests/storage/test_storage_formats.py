@@ -193,6 +193,8 @@ def test_sense_data_are_read_in_both_formats() -> None:
     assert scsi.Sense.decode(bytes([0xF0]) + scsi.NO_SPACE.encode()[1:]) == scsi.NO_SPACE
     deferred = bytes([0x71, 0, 0xE3]) + scsi.MEDIUM_WRITE_ERROR.encode()[3:]  # with flags beside its key
     assert scsi.Sense.decode(deferred) == scsi.MEDIUM_WRITE_ERROR
+    assert scsi.Sense.decode(bytes([0x73, 0x5, 0x21, 0x01])) == (5, 0x21, 1)
+    assert scsi.Sense.decode(scsi.NO_SPACE.encode()[:14]) == scsi.NO_SPACE
     for strange in (b"", b"\x70", b"\x72\x05\x21", bytes(18), scsi.NO_SPACE.encode()[:13]):
         assert scsi.Sense.decode(strange) is None
     assert str(scsi.LBA_OUT_OF_RANGE) == "logical block address out of range (5/21/00)"
