@@ -36,6 +36,15 @@ def test_the_fewest_and_the_most_slots(slots):
     assert Terms(slots=slots, slot_bytes=48).ring_bytes == slots * 48
 
 
+@pytest.mark.parametrize("most", [
+    {"fixed_bytes": 96}, {"fixed_bytes": -1}, {"indicator": bytes(16)}, {"mode": "read", "largest_bytes": 96},
+    {"slot_bytes": 48, "largest_bytes": 16}, {"slots": 1 << 4, "slot_bytes": 1 << 26},
+    {"slots": 1 << 14, "slot_bytes": 1 << 16},
+])  # fmt: skip
+def test_terms_that_just_can_be(most):
+    assert {name: getattr(Terms(**most), name) for name in most} == most
+
+
 def test_what_follows_from_terms():
     terms = Terms(slots=4, slot_bytes=64, largest_bytes=224)
     assert (terms.span, terms.ring_bytes, terms.credit_bytes) == (4, 256, 32)
