@@ -117,3 +117,13 @@ def test_damaged_offers_raise_nothing_else(seed):
         wrong[dice.randrange(len(wrong))] = dice.randrange(256)
     with contextlib.suppress(OfferError):
         assert len(Offer.decode(bytes(wrong)).encode()) == OFFER_BYTES
+
+
+@pytest.mark.parametrize(("code", "right"), [(0, False), (1, True), (5, True), (6, False), (255, False)])
+def test_the_mtu_of_an_offer_is_one_of_five(code, right):
+    message = dataclasses.replace(OFFER, mtu_code=code).encode()
+    if right:
+        assert Offer.decode(message).mtu_code == code
+        return
+    with pytest.raises(OfferError, match=f"MTU {code} cannot be"):
+        Offer.decode(message)
