@@ -248,12 +248,22 @@ def test_a_claim_counts_inside_and_until_it_is_revoked(sharing):
     store64(reader.address + layout.CLAIM, word)
     for epoch, revoked, counts in ((2, 0, False), (3, 0, True), (3, 3, False), (5, 3, True)):
         store64(reader.address, epoch)
-        store64(reader.address + layout.REVOKED, revoked)
+        reader.revoke(revoked)
         assert reader.claim() == (epoch, layout.Claim.of(word) if counts else layout.Claim(0, 0, 0))
         assert reader.is_inside(epoch)
         assert not reader.is_inside(epoch - 2)
     sharing.alive = False
     assert not reader.is_inside(5)
+    store64(reader.address, 0)
+
+
+def test_a_claim_stays_revoked_whatever_the_peer_writes_over_the_word_that_says_so(sharing):
+    reader = sharing.reader
+    store64(reader.address, 3)
+    store64(reader.address + layout.CLAIM, 1 << 9 | 1)
+    reader.revoke(3)
+    store64(reader.address + layout.REVOKED, 0)
+    assert reader.claim() == (3, layout.Claim(0, 0, 0))
     store64(reader.address, 0)
 
 

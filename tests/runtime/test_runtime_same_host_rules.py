@@ -82,6 +82,14 @@ def test_peers_are_bounded(shared):
     assert not shared.has_room
 
 
+def test_who_has_left_in_the_middle_of_an_access_takes_a_place_still(shared):
+    shared._by_descriptor = dict.fromkeys(range(MAX_PEERS))
+    shared._departing = [None] * (MAX_PEERS - 1)
+    assert shared.has_room
+    shared._departing.append(None)
+    assert not shared.has_room
+
+
 def test_a_descriptor_that_is_anothers_now_says_nothing_of_a_process(shared, monkeypatch):
     dropped, ended = [], [False]
     peer = SimpleNamespace(process=SimpleNamespace(has_ended=lambda: ended[0]))

@@ -81,6 +81,7 @@ class Reader:
         self._is_alive = is_alive
         self._may_be_writing = may_be_writing
         self._waited_for = 0
+        self._revoked_epoch = 0  # the peer could change what stands in the file
 
     def epoch(self) -> int:
         """Odd while the peer is inside."""
@@ -108,12 +109,13 @@ class Reader:
             word = load64(self.address + CLAIM)
             if epoch == (epoch := load64(self.address)):
                 break
-        if not epoch & 1 or load64(self.address + REVOKED) == epoch:
+        if not epoch & 1 or self._revoked_epoch == epoch:
             return epoch, NO_CLAIM
         return epoch, Claim.of(word)
 
     def revoke(self, epoch: int) -> None:
         """The peer's claim of this epoch does not count any more, and the peer sees that."""
+        self._revoked_epoch = epoch
         store64(self.address + REVOKED, epoch)
         store64(self.address + TARGET_LENGTH, 0)
 

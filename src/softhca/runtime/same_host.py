@@ -191,8 +191,8 @@ class SameHost:
 
     @property
     def has_room(self) -> bool:
-        """Whether another peer may connect."""
-        return len(self._by_descriptor) < 2 * MAX_PEERS
+        """Whether another peer may connect; one that has left in the middle of an access keeps its place."""
+        return len(self._by_descriptor) + len(self._departing) < 2 * MAX_PEERS
 
     def watch(self, peer: OutboundPeer | InboundPeer) -> None:
         """Notice what a new peer sends, and when it ends.  OSError."""
