@@ -388,24 +388,32 @@ def test_a_place_is_what_is_free_in_one_piece_by_the_producers_own_view(pair):
     ring = pair(4, 100, False)
     begin = ring.producer.place(100)
     assert (begin != 0, ring.producer.place(101)) == (True, 0)
-    ring.push(b"a" * 60)
-    assert [ring.producer.place(n) for n in (40, 41)] == [begin + 60, 0]
-    ring.push(b"b" * 10)
+    ring.push(b"a" * 64)
+    assert [ring.producer.place(n) for n in (36, 37)] == [begin + 64, 0]
+    ring.push(b"b" * 8)
     ring.take()
     ring.consumer.release(1)
-    assert [ring.producer.place(n) for n in (30, 31)] == [begin + 70, 0]
+    assert [ring.producer.place(n) for n in (28, 29)] == [begin + 72, 0]
     ring.producer.refresh()
-    assert [ring.producer.place(n) for n in (30, 31)] == [begin + 70, 0]  # the rest stands at the begin
-    assert ring.push(b"c" * 30)
-    assert [ring.producer.place(n) for n in (60, 61)] == [begin, 0]
+    assert [ring.producer.place(n) for n in (28, 29)] == [begin + 72, 0]  # the rest stands at the begin
+    assert ring.push(b"c" * 28)
+    assert [ring.producer.place(n) for n in (64, 65)] == [begin, 0]
+
+
+def test_a_place_is_a_multiple_of_8(pair):
+    ring = pair(20, 1000, False)
+    begin = ring.producer.place(1)
+    for end in range(1, 17):
+        ring.push(b"x")
+        assert ring.producer.place(8) == (0 if end % 8 else begin + end)
 
 
 def test_what_is_made_in_its_place_is_published_as_it_stands(pair):
     ring = pair(4, 100, False)
-    for body in (b"first", b"second one"):
+    for body in (b"first 8.", b"the second one"):
         primitives.copy(ring.producer.place(50), address(body), len(body))
         assert ring.producer.push(ring.producer.place(50), len(body))
-    assert (ring.take(), ring.take(), ring.take()) == (b"first", b"second one", 0)
+    assert (ring.take(), ring.take(), ring.take()) == (b"first 8.", b"the second one", 0)
 
 
 def test_a_broken_ring_has_no_place(pair):

@@ -30,6 +30,7 @@ cdef class RingPoster:
 
     cdef object _begin(self, object layout, unsigned int max_wr, unsigned int max_sge,
                        unsigned long long entry_bytes)
+    cdef unsigned long long _entry(self) noexcept
     cpdef object write(self, object first)
     cdef int _post_request(self, WorkRequest request) except -1
     cdef int _refuse(self, int code, str reason) except -1

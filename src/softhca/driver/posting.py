@@ -73,6 +73,11 @@ class RingPoster:
         self._capacity = len(self._scratch)
         self._address = address_of(self._scratch)
 
+    def _entry(self):
+        """Where the next entry is made: in the ring itself where it has such a place, else beside it."""
+        place: cython.ulonglong = self.producer.place(self._capacity)
+        return place if place else self._address
+
     def write(self, first):
         """Write an entry for each request from ``first`` on, which is of this ring's kind.
 
@@ -120,6 +125,7 @@ class SendPoster(RingPoster):
         ``flags`` are ``ibv_send_flags``; ``inline`` (bytes) makes the entry inline, whatever ``flags`` say.
         """
         n: cython.longlong
+        entry: cython.ulonglong
         code: cython.int = self._admit(opcode, 0 if inline is None else len(inline))
         if code:
             return code
@@ -127,8 +133,9 @@ class SendPoster(RingPoster):
             return self._refuse(
                 _EINVAL, f"num_sge = {len(sges)}: more elements than max_send_sge = {self.max_sge}"
             )
+        entry = self._entry()
         n = put_send(
-            self._address,
+            entry,
             self._capacity,
             opcode,
             _translated(flags),
@@ -144,24 +151,22 @@ class SendPoster(RingPoster):
             sges,
             inline,
         )
-        return self._push(self._address, n)
+        return self._push(entry, n)
 
     def post_run(self, opcode, flags, imm, wr_id, remote_va, rkey, address, length, lkey):
         """`post` an operation on one run of bytes, which ``flags`` say are inline, or on one element."""
         n: cython.longlong
-        place: cython.ulonglong
+        entry: cython.ulonglong
         inline: cython.bint = flags & _SEND_INLINE != 0
         code: cython.int = self._admit(opcode, length if inline else 0)
         if code:
             return code
-        place = self.producer.place(self._capacity)
-        if place == 0:
-            place = self._address
+        entry = self._entry()
         n = put_run(
-            place, self._capacity, opcode, _translated(flags), imm, wr_id, remote_va, rkey, address, length,
+            entry, self._capacity, opcode, _translated(flags), imm, wr_id, remote_va, rkey, address, length,
             lkey, inline,
         )  # fmt: skip
-        return self._push(place, n)
+        return self._push(entry, n)
 
     def _admit(self, opcode, inline_bytes):
         """0, or EINVAL for an operation that there is not, or for more inline data than the queue takes."""
@@ -279,12 +284,14 @@ class ReceivePoster(RingPoster):
     def post(self, wr_id, sges):
         """Write one entry; 0 or an errno as `SendPoster.post`."""
         n: cython.longlong
+        entry: cython.ulonglong
         if len(sges) > self.max_sge:
             return self._refuse(
                 _EINVAL, f"num_sge = {len(sges)}: more elements than max_sge = {self.max_sge}"
             )
-        n = put_receive(self._address, self._capacity, wr_id, sges)
-        if self.max_wr and n > 0 and self.producer.push(self._address, n):
+        entry = self._entry()
+        n = put_receive(entry, self._capacity, wr_id, sges)
+        if self.max_wr and n > 0 and self.producer.push(entry, n):
             return 0
         if self.producer.broken:
             return self._refuse(_EIO, "the receive ring is broken")

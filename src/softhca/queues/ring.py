@@ -185,9 +185,9 @@ class RingProducer:
 
     def place(self, n: int) -> int:
         """Where the next entry may be made in the body store itself, of at most ``n`` bytes, before `push`
-        publishes it; 0: it is to be made elsewhere, as there is no such room in one piece by the producer's
-        own view."""
-        if self.broken or n > self.layout.body_bytes - self.body_used:
+        publishes it, a multiple of 8; 0: it is to be made elsewhere, as there is no such room in one piece by
+        the producer's own view."""
+        if self.broken or n > self.layout.body_bytes - self.body_used or self.body_tail & 7:
             return 0
         return self.layout.place_of(self.body_tail, n)
 
