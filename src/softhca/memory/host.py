@@ -153,8 +153,11 @@ class HostMemory:
         return None
 
     def free(self, frames: Iterable[int]) -> None:
-        """Give frames and their memory back.  EINVAL, and nothing changes, where one is not allocated or
-        named twice.  Once the memory is closed there is nothing to give back."""
+        """Give frames and their memory back; those of `allocate_shared` by themselves, as they were given.
+
+        EINVAL, and nothing changes, where one is not allocated or named twice, or these are not alone.  Once
+        the memory is closed there is nothing to give back.
+        """
         runs = runs_of(sorted(frames))
         with self.lock:
             if self._closed:
