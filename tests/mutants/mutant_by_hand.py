@@ -294,7 +294,7 @@ BY_HAND: tuple[tuple[Mutant, str], ...] = (
        "the second of two sleepers is woken by no neighbour"), BY_RUNTIME_SAME_HOST_RULES),
     (m("hand-sh-uid", SAME_HOST, "return uid == os.geteuid() and (pid > 0 or not self.automatic)", "return (pid > 0 or not self.automatic)",
        "memory is shared with another user's adapter"), BY_RUNTIME_SAME_HOST_RULES),
-    (m("hand-sh-room-bound", SAME_HOST, "return len(self._by_descriptor) < 2 * MAX_PEERS", "return len(self._by_descriptor) <= 2 * MAX_PEERS",
+    (m("hand-sh-room-bound", SAME_HOST, "+ len(self._departing) < 2 * MAX_PEERS", "+ len(self._departing) <= 2 * MAX_PEERS",
        "one neighbour more than there may be"), BY_RUNTIME_SAME_HOST_RULES),
     (m("hand-sh-process-reused", SAME_HOST, "            if peer.process.has_ended():  # else the descriptor was another's a moment ago\n                self._drop(peer)", "            self._drop(peer)",
        "a neighbour is dropped for a descriptor that is another's now"), BY_RUNTIME_SAME_HOST_RULES),
