@@ -104,6 +104,21 @@ def test_no_prefix_of_a_packet_is_read(kind: str, bth: Bth, cut: int) -> None:
     assert judge(resealed(short[:-2]))[0] in (drops.DROP_TRUNCATED, drops.DROP_LENGTH)
 
 
+@pytest.mark.parametrize("kind", ["native", "native_grh"])
+def test_what_has_no_room_for_its_headers_and_both_crcs_is_cut_short(kind: str) -> None:
+    """Sealed anew at each length, and with that length in its LRH where it can say so."""
+    packet = assemble(sample_route(kind), Bth(4), (), b"").encode()
+    for bytes_ in range(len(packet) - 2):
+        data = bytearray(packet[:bytes_])
+        if bytes_ >= 8:
+            data[4:6] = (bytes_ // 4).to_bytes(2, "big")
+        whole = resealed(bytes(data))
+        if bytes_ >= 8 and bytes_ % 4:
+            assert judge(whole)[0] == drops.DROP_LENGTH
+        else:
+            assert judge(whole)[0] == drops.DROP_TRUNCATED
+
+
 @pytest.mark.parametrize(("offset", "length"), [(-1, 30), (0, 101), (71, 30), (100, 30), (1 << 40, 30)])
 def test_a_packet_beyond_the_buffer_is_dropped(offset: int, length: int) -> None:
     assert LINK.decode(memoryview(bytearray(100)), offset, length) == drops.DROP_LENGTH

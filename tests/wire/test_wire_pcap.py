@@ -75,8 +75,9 @@ def test_a_length_beyond_the_bound_is_refused_before_it_is_read() -> None:
 
 
 def test_an_unknown_version_or_kind_is_refused() -> None:
-    with pytest.raises(CaptureError, match="version 3"):
-        list(read_pcap(pcap(version=3)))
+    for version in (1, 3):
+        with pytest.raises(CaptureError, match=f"version {version}"):
+            list(read_pcap(pcap(version=version)))
     with pytest.raises(CaptureError, match="not a pcap"):
         list(read_pcap(pcap(magic=0xA1B2C3D5)))
     for start in (b"", b"abc", b"not a capture file"):
@@ -89,6 +90,13 @@ def test_a_packet_that_no_reader_takes_is_not_written() -> None:
     with pytest.raises(CaptureError, match="longer"):
         PcapWriter(stream, 1).write(0, bytes(MAX_PACKET_BYTES + 1))
     assert len(stream.getvalue()) == 24
+
+
+def test_the_longest_packet_that_readers_take_is_written() -> None:
+    stream = io.BytesIO()
+    PcapWriter(stream, 1).write(0, bytes(MAX_PACKET_BYTES))
+    stream.seek(0)
+    assert [len(packet.data) for packet in read_pcap(stream)] == [MAX_PACKET_BYTES]
 
 
 @given(st.data())
