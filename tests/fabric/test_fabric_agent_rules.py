@@ -11,7 +11,7 @@ from softhca.fabric.node_state import LINEAR_BLOCK, NO_PORT
 from softhca.fabric.port_state import ACTIVE, IS_SM, PHYS_DISABLED, PHYS_POLLING
 from softhca.fabric.topology import End, Link, NodeKind, Topology, make_node
 from softhca.management import constants as c
-from softhca.management.attributes import PortInfo
+from softhca.management.attributes import ClassPortInfo, PortInfo
 from softhca.management.mad import Mad, MadHeader
 from softhca.management.performance_attributes import PortCounters
 from softhca.management.subnet_attributes import TRAP_LINK_STATE, BadMKeyDetails, Notice, SwitchInfo
@@ -151,6 +151,7 @@ def test_a_table_of_keys_has_its_first_block_though_only_the_second_was_set() ->
     port.set_pkeys(1, b"\x80\x12" + bytes(62))
     assert port.key_list() == [0xFFFF, *[0] * 31, 0x8012]
     assert told == [33]
+    assert port.pkey_block(2) == bytes(64)
 
 
 def test_what_is_set_to_what_it_was_is_no_change() -> None:
@@ -174,6 +175,43 @@ def test_counters_of_a_switch_s_own_port_and_those_of_the_second_selection() -> 
     assert answer is not None
     found = tool.counters(lid_of(1), 0)
     assert (answer.header.status, found.xmit_wait, found.link_downed) == (0, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("select", "left"), [(0, (5, 6)), (1, (0, 6)), (2, (5, 0)), (3, (0, 0)), (0xFC, (5, 6))]
+)
+def test_each_bit_of_the_second_selection_clears_its_own_counter(select: int, left: tuple[int, int]) -> None:
+    plane, tool = fabric()
+    bring_up(tool)
+    port = plane.nodes[1].own_port(1)
+    port.count("xmit_wait", 5)
+    port.count("qp1_dropped", 6)
+    asked = PortCounters(port_select=0, counter_select2=select)
+    assert tool.general(c.METHOD_SET, c.ATTRIBUTE_PORT_COUNTERS, asked, lid_of(1)) is not None
+    found = tool.counters(lid_of(1), 0)
+    assert (found.xmit_wait, found.qp1_dropped) == left
+
+
+def test_words_of_each_service_level_are_counted_by_direction() -> None:
+    plane, _ = fabric()
+    port = plane.nodes[1].own_port(1)
+    port.count_sent(2, 30, 3)
+    port.count_received(5, 70, 3)
+    port.count_received(1, 7, 15)
+    names = ("xmit_data_sl3", "rcv_data_sl3", "xmit_data_sl15", "rcv_data_sl15", "rcv_data_sl1")
+    assert [port.total(name) for name in names] == [30, 70, 0, 7, 0]
+    assert [port.total(name) for name in ("xmit_pkts", "rcv_pkts", "xmit_data", "rcv_data")] == [2, 6, 30, 77]
+
+
+def test_what_the_class_of_performance_management_can_do_is_read_alone() -> None:
+    _, tool = fabric()
+    bring_up(tool)
+    statuses = []
+    for method in (c.METHOD_GET, c.METHOD_SET):
+        answer = tool.general(method, c.ATTRIBUTE_CLASS_PORT_INFO, ClassPortInfo(), lid_of(1))
+        assert answer is not None
+        statuses.append(answer.header.status)
+    assert statuses == [c.STATUS_OK, c.STATUS_BAD_ATTRIBUTE]
 
 
 def test_a_counter_that_is_cleared_twice_begins_anew_twice() -> None:
@@ -249,6 +287,8 @@ def test_a_switch_s_table_reaches_to_its_top_and_begins_empty() -> None:
     assert [node.forward(lid) for lid in (0, 63, 64, 70, 71)] == [NO_PORT, NO_PORT, 2, 2, NO_PORT]
     node.own_port(0).change(lid=66, lmc=1)
     assert [node.forward(lid) for lid in (65, 66, 67, 68)] == [2, 0, 0, 2]
+    node.set_switch_info(linear_fdb_top=64)
+    assert [node.forward(lid) for lid in (64, 65, 66, 68)] == [2, NO_PORT, 0, NO_PORT]
 
 
 def test_groups_reach_the_last_ports_of_a_large_switch() -> None:

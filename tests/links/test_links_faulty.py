@@ -258,6 +258,16 @@ def test_late_packets_of_one_route_leave_in_one_burst_and_of_two_in_two(scripted
     ]  # fmt: skip
 
 
+def test_late_packets_fill_a_burst_to_its_last_byte(scripted):
+    length = Burst().capacity // 8
+    assert 8 * length == Burst().capacity
+    scripted.fates.update({number: held(10) for number in range(9)})
+    scripted.send(packets(8, length))
+    scripted.send(packets(1, length, start=8))
+    scripted.faulty.expire(2_000)
+    assert [len(segments) for _, segments in scripted.link.bursts] == [8, 1]
+
+
 def test_nothing_overtakes_a_packet_that_is_due(scripted):
     scripted.fates[0] = held(100)
     scripted.send(packets(1))
@@ -290,7 +300,9 @@ def test_a_turn_is_bounded_and_a_sender_waits_for_the_rest(scripted, monkeypatch
     assert [segment[0] for segment in scripted.link.segments] == [0, 1, 2, 3, 4, 9]
 
 
-@pytest.mark.parametrize(("name", "limit"), [("MAX_WAITING_PACKETS", 3), ("MAX_WAITING_BYTES", 201)])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("MAX_WAITING_PACKETS", 3), ("MAX_WAITING_BYTES", 201), ("MAX_WAITING_BYTES", 300)]
+)
 def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted(scripted, monkeypatch, name, limit):
     monkeypatch.setattr(faulty, name, limit)
     scripted.fates.update({number: held(10) for number in range(6)})
