@@ -294,6 +294,16 @@ def test_who_begins_to_send_has_its_share_at_once() -> None:
     assert credits.share(1) == 50
 
 
+def test_who_has_just_lost_its_share_and_sends_has_it_again_at_once() -> None:
+    credits = ReceiveCredits(100)
+    credits.whole(SOURCE, ADDRESS, 0, 1, 0)
+    credits.whole((GID, 8), ADDRESS, 0, 1, 1)
+    idle_ns = datagram_credits.ACTIVE_NS
+    assert credits.share(idle_ns) == 100
+    credits.whole(SOURCE, ADDRESS, 1, 1, idle_ns)
+    assert credits.share(idle_ns) == 50
+
+
 def test_who_was_found_due_is_found_again_when_something_has_changed() -> None:
     credits = ReceiveCredits(100)
     sender = credits.whole(SOURCE, ADDRESS, 0, 1, 0)
