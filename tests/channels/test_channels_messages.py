@@ -70,9 +70,10 @@ def test_another_version_is_refused() -> None:
 @pytest.mark.parametrize("kind", m.FIELDS)
 def test_a_control_message_comes_back_as_it_was(kind: int) -> None:
     message = Control(kind, **{name: VALUES[name] for name in m.FIELDS[kind]})
-    data = message.encode(0x1_0000_0005)
-    assert len(data) <= m.CONTROL_BYTES
-    assert Control.decode(data) == (message, 5)
+    for taken, said in ((0x1_0000_0005, 5), (0xFFFF_FFFE, 0xFFFF_FFFE)):
+        data = message.encode(taken)
+        assert len(data) <= m.CONTROL_BYTES
+        assert Control.decode(data) == (message, said)
 
 
 @pytest.mark.parametrize("kind", m.FIELDS)
@@ -108,6 +109,8 @@ def test_where_a_large_message_is_must_make_sense() -> None:
     data = m.encode_large(1 << 40, 77, 1000)
     for least in (1, 1000):
         assert m.decode_large(data, least, 1000) == (1 << 40, 77, 1000)
+    last = m.encode_large((1 << 64) - 1000, 77, 1000)
+    assert m.decode_large(last, 1, 1000) == ((1 << 64) - 1000, 77, 1000)
     for broken, least, most in (
         (data, 1001, 2000), (data, 1, 999), (data[:-1], 1, 1000), (data + b"x", 1, 1000),
         (struct.pack("!QIQ", (1 << 64) - 999, 77, 1000), 1, 1000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy
@@ -127,6 +128,16 @@ def test_the_array_that_was_sent_last_stays_registered(
     for number in (0, 1, 0, 2):
         lease(memory, arrays[number]).release()
     assert closed() == [1]
+
+
+def test_a_region_of_another_array_that_is_still_there_is_not_used(memory: Memory) -> None:
+    """As where one was resized in place, and another one has its memory."""
+    array, other = numpy.zeros(100, numpy.uint8), numpy.zeros(100, numpy.uint8)
+    lease(memory, array).release()
+    (entry,) = memory._cache.values()
+    entry.owner = weakref.ref(other)
+    assert lease(memory, array).lkey == 1
+    assert (memory.registrations, closed()) == (2, [0])
 
 
 def test_scratch_memory_is_long_enough_and_kept_up_to_a_bound(memory: Memory) -> None:

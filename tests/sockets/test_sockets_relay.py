@@ -114,6 +114,13 @@ def test_a_descriptor_blocks_as_it_did(bench: Bench, blocks: bool) -> None:
     assert os.get_blocking(bench.number) == blocks
 
 
+@pytest.mark.parametrize("inherited", [True, False])
+def test_a_descriptor_is_a_new_program_s_too_where_it_was(bench: Bench, inherited: bool) -> None:
+    os.set_inheritable(bench.number, inherited)
+    bench.begin()
+    assert os.get_inheritable(bench.number) == inherited
+
+
 def test_who_writes_to_a_peer_that_takes_nothing_is_told(bench: Bench) -> None:
     made = bench.begin()
     bench.stream.refuses = BrokenPipeError(errno.EPIPE, "gone")

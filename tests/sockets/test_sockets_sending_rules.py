@@ -15,6 +15,7 @@ from softhca.sockets.protocol import BEHIND_BYTES, CREDIT, EVENT_REQUEST, IMMEDI
 from softhca.sockets.staging import Staging
 from softhca.sockets.stream_sending import (
     IMMEDIATES,
+    IN_MEMORY_BYTES,
     MESSAGES,
     MISSES,
     PRESSING,
@@ -246,6 +247,26 @@ def test_what_was_not_written_at_once_gives_an_event_and_in_the_end_the_way_up(
     assert not telling.in_memory
     post(telling)
     assert len(requests.told_in_memory) == MISSES
+
+
+def test_who_tells_in_memory_again_begins_to_count_anew(telling: Sender, behind: BehindPool) -> None:
+    for _ in range(MISSES):
+        post(telling)
+        telling.confirm(behind)
+        telling.retire(telling.number)
+    telling.tell_in_memory()
+    telling.retire(telling.number)
+    for _ in range(MISSES - 1):
+        post(telling)
+        telling.confirm(behind)
+        telling.retire(telling.number)
+        assert telling.in_memory
+
+
+def test_what_is_told_at_once_is_still_in_a_cache(telling: Sender) -> None:
+    telling._chunk = 2 * IN_MEMORY_BYTES
+    assert 2 * IN_MEMORY_BYTES <= POOL // 2
+    assert post(telling, 2 * IN_MEMORY_BYTES) == (IN_MEMORY_BYTES, True)
 
 
 def test_one_that_is_written_at_once_forgives_those_before(telling: Sender, behind: BehindPool) -> None:

@@ -116,13 +116,13 @@ def test_a_refused_handle_has_the_devices_errno(pd: PD, driver: FakeDriver) -> N
     assert caught.value.error_code == errno.EINVAL
 
 
-IPV4 = bytes(20) + b"\x45\x1c" + bytes(6) + b"\x40\x11" + bytes(2) + OTHER_GID[12:] + OWN_GID[12:]
-IPV6 = b"\x61\xc1\x23\x45" + bytes(3) + b"\x3f" + OTHER_GID + OWN_GID
+IPV4 = bytes(20) + b"\x45\x9c" + bytes(6) + b"\x40\x11" + bytes(2) + OTHER_GID[12:] + OWN_GID[12:]
+IPV6 = b"\x69\xca\x34\x56" + bytes(3) + b"\x3f" + OTHER_GID + OWN_GID
 
 
 @pytest.mark.parametrize(
     ("header", "flow_label", "traffic_class", "hop_limit"),
-    [(IPV4, 0, 0x1C, 64), (IPV6, 0x12345, 0x1C, 63)],
+    [(IPV4, 0, 0x9C, 64), (IPV6, 0xA3456, 0x9C, 63)],
     ids=["IPv4", "GRH"],
 )
 def test_a_handle_of_a_completion_leads_back_to_the_sender(
