@@ -17,6 +17,7 @@ from softhca.queues.control_fields import (
     EVENT_COMPLETION,
     EVENT_CQ_ERR,
     EVENT_DEVICE_FATAL,
+    EVENT_GID_CHANGE,
     EVENT_MAD,
     EVENT_QP_ACCESS_ERR,
     EVENT_QP_FATAL,
@@ -82,6 +83,16 @@ def test_a_queue_fires_once_however_often_and_the_first_comes_first(driver, even
     assert events.next_completion("other", 0) is other
     tell(driver, (EVENT_COMPLETION, 3))
     assert events.next_completion("channel", 0) is first
+
+
+def test_changes_of_gids_are_counted_whoever_takes_their_events(driver, events):
+    assert events.gid_changes() == 0
+    tell(driver, (EVENT_GID_CHANGE, 1), (EVENT_GID_CHANGE, 1), (EVENT_QP_FATAL, 7))
+    assert events.gid_changes() == 2
+    assert events.next_event(0) == (EVENT_GID_CHANGE, 1)
+    tell(driver, (EVENT_GID_CHANGE, 2), (EVENT_COMM_EST, 7))
+    assert events.gid_changes() == 3
+    assert [events.next_event(0)[1] for _ in range(3)] == [7, 2, 7]
 
 
 def test_who_asked_to_be_called_is_called_with_no_lock_held(driver, events):
