@@ -4,11 +4,12 @@ import errno
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from machine_speed import limit_s
-from softhca.driver import abstraction, registry, services
+from softhca.driver import abstraction, command_descriptors, registry, services
 from softhca.driver.errors import DriverError, refusal
 from softhca.testing.addressing import gid
 from softhca.testing.ends import READ, SEND, End, connect, pair, post
@@ -221,6 +222,37 @@ def test_an_unknown_device_is_refused_by_name(offered):
     assert refused.value.errno == errno.ENODEV
     registry.unregister("test0")
     assert registry.names() == []
+
+
+class Joined:
+    """A device that a command descriptor stands for; ``refuses``: it imports no context."""
+
+    def __init__(self, refuses):
+        self.refuses, self.imported, self.closed = refuses, [], 0
+
+    def import_context(self, descriptor):
+        self.imported.append(descriptor)
+        if self.refuses is not None:
+            raise self.refuses
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize("refuses", [None, DriverError(errno.EINVAL, "no context"), KeyboardInterrupt()])
+def test_a_device_whose_context_cannot_be_imported_is_closed(offered, monkeypatch, refuses):
+    joined, asked = Joined(refuses), []
+    place = command_descriptors.MeetingPlace("test0", "socket")
+    monkeypatch.setattr(registry.command_descriptors, "read", lambda descriptor: place)
+    runtime = SimpleNamespace(join=lambda *place: asked.append(place) or joined)
+    monkeypatch.setattr(registry, "importlib", SimpleNamespace(import_module=lambda name: runtime))
+    if refuses is None:
+        assert registry.import_device(7) is joined
+    else:
+        with pytest.raises(type(refuses)):
+            registry.import_device(7)
+    assert (asked, joined.imported) == ([("test0", "socket")], [7])
+    assert joined.closed == (refuses is not None)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ def test_a_text_changes_only_what_it_names():
     ("flap=1ms/1ms", ["flap"]), ("stall=1ms", ["stall"]),
     ("skew=900000ppm", ["skew_ppm"]), ("burst_length=0", ["burst_length_packets"]),
     ("crash=2", ["2@1.05ms..3ms"]), ("crash=0@1ms..", ["adapter 0"]), ("crash=1@3ms..2ms", ["interval"]),
+    ("crash=1@3ms..3ms", ["interval"]), ("partition=1>2@3ms..3ms", ["interval"]),
+    ("seed=18446744073709551616", ["seed"]),
     ("seed=-1", ["seed"]),
 ])  # fmt: skip
 def test_a_wrong_text_is_one_line_that_names_the_word(text, words):
@@ -166,3 +168,20 @@ def test_links_that_repeat_carry_no_more_packets_than_they_may():
 def test_packets_and_adapters_are_counted_from_one(word):
     with pytest.raises(FaultsError, match="is not 1"):
         parse_decisions(word)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("delay=1.001us", "delay_ns", 1_001), ("delay=0.29us", "delay_ns", 290), ("delay=7ns", "delay_ns", 7),
+        ("delay=3µs", "delay_ns", 3_000), ("delay=4ms", "delay_ns", 4_000_000),
+        ("delay=1s", "delay_ns", 1_000_000_000),
+        ("bandwidth=5", "bandwidth_bytes_per_s", 5), ("bandwidth=5B/s", "bandwidth_bytes_per_s", 5),
+        ("bandwidth=3kB/s", "bandwidth_bytes_per_s", 3_000),
+        ("bandwidth=1.5MB/s", "bandwidth_bytes_per_s", 1_500_000),
+        ("bandwidth=2GB/s", "bandwidth_bytes_per_s", 2_000_000_000),
+        ("seed=18446744073709551615", "seed", (1 << 64) - 1), ("skew=500000ppm", "skew_ppm", 500_000),
+    ],
+)  # fmt: skip
+def test_a_number_is_what_its_unit_says(text, name, value):
+    assert getattr(Faults.parse(text), name) == value

@@ -204,3 +204,17 @@ def test_who_leaves_one_group_is_a_member_of_the_other(links: list[RoceUdpLink])
     assert wait(links[1])
     assert links[1].receive(arrival)
     assert (bytes(arrival.data[: arrival.length]), arrival.destination) == (data, OTHER)
+
+
+def test_all_groups_for_which_something_has_come_are_told_at_once(links: list[RoceUdpLink]) -> None:
+    one = groups.GroupSockets(bytes((127, 9, 4, 1)), index_of_interface("lo"), links[0].port, 1 << 16, False)
+    try:
+        for group in (GROUP, OTHER):
+            one.join(group)
+            send(links[1], group)
+        assert sorted(gid for _, gid in one.ready()) == [GROUP, OTHER]
+        one.leave(OTHER)
+        assert [gid for _, gid in one.ready()] == [GROUP]
+        assert (len(one), len(one._gids)) == (1, 1)
+    finally:
+        one.close()

@@ -41,6 +41,16 @@ def test_what_was_taken_down_befalls_the_same_packets_again() -> None:
     assert [str(one) for one in repeated.taken] == [str(one) for one in taken.taken]
 
 
+def test_of_a_packet_that_something_befell_the_headers_are_kept() -> None:
+    """IPv6, UDP and BTH are 60 bytes."""
+    script = Script(parse_decisions("1>2#2:lost"))
+    fates(Faults(), script, 2)
+    assert script.heads == {(1, 2, 2): DATA[:51]}
+    longer = Script(parse_decisions("1>2#100:lost"))
+    fates(Faults(), longer, 100)
+    assert longer.heads == {(1, 2, 100): DATA[:64]}
+
+
 def test_who_takes_down_changes_nothing() -> None:
     assert fates(EVERYTHING, Script()) == fates(EVERYTHING)
 

@@ -241,6 +241,22 @@ def test_a_message_that_succeeded_has_arrived(report: Report) -> None:
     assert rules(report) == ["success means delivered"]
 
 
+@pytest.mark.parametrize(("arrived", "rule"), [
+    ((AA, 5, True), None), ((BB, 5, True), "every message in order, unchanged"),
+    ((b"a", 5, True), "every message in order, unchanged"), ((AA, 6, True), "every message unchanged"),
+    ((AA, None, True), "every message unchanged"), ((AA, 5, False), "no byte beyond a message"),
+])  # fmt: skip
+def test_what_a_receive_says_arrived_is_the_next_message_as_it_was_sent(
+    report: Report, arrived: tuple[bytes, int | None, bool], rule: str | None
+) -> None:
+    made = ReliableOracle(report, order(report), order(report))
+    made.post_message(0, AA, 5)
+    assert made.deliver(*arrived) == 0
+    assert rules(report) == ([] if rule is None else [rule])
+    assert made.deliver(*arrived) == -1
+    assert rules(report)[-1] == "every message once"
+
+
 # counters
 
 
