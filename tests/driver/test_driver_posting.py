@@ -15,6 +15,7 @@ from softhca.memory.host import HostMemory
 from softhca.queues import wqe
 from softhca.queues.completion import CompletionQueue, pages_for
 from softhca.queues.cqe import CQE_BYTES
+from softhca.queues.layout import RING_HEAD_AT
 from softhca.queues.ring import RingConsumer, RingLayout, plan
 from softhca.queues.states import ERR
 from softhca.testing.ends import pair
@@ -249,6 +250,15 @@ def test_a_receive_that_comes_after_the_error_is_flushed_at_once():
     queue_pair.post_receives(RecvWR(9, 1, [SGE(right.va, 8, right.key.lkey)]))
     assert right.cq.poller.waiting()
     world.close()
+
+
+def test_a_receive_ring_that_the_adapter_has_broken_is_no_full_one():
+    layout = layout_of(1, wqe.receive_bytes(1))
+    poster, bad = ReceivePoster(layout, 1, 1), RecvWR(2)
+    poster.write(RecvWR(1, 1, [SGE(5, 6, 7)]))
+    assert refused(poster, bad) == (errno.ENOMEM, bad)
+    store64(layout.control + RING_HEAD_AT, 2)
+    assert refused(poster, bad) == (errno.EIO, bad)
 
 
 def test_receives_go_in_chains():

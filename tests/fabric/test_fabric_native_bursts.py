@@ -22,6 +22,16 @@ def test_a_lane_is_changed_and_the_vcrc_stays_right() -> None:
             assert vcrc.compute(made[:-2]) == made[-2] | made[-1] << 8
 
 
+def test_every_lane_is_changed_to_every_other() -> None:
+    made = bytearray(packet(3, 4))
+    for before in range(16):
+        for lane in range(16):
+            for each in (before, lane):
+                set_lane(made, each)
+                assert made[0] >> 4 == each
+                assert vcrc.compute(made[:-2]) == made[-2] | made[-1] << 8
+
+
 def test_a_vcrc_that_is_wrong_stays_wrong() -> None:
     made = bytearray(packet(3, 4))
     made[-1] ^= 0x10

@@ -131,6 +131,44 @@ def test_a_peer_cannot_write_more_than_it_was_told() -> None:
         own.arrived(1)
 
 
+def test_a_quarter_of_the_pool_or_of_the_notifications_is_told() -> None:
+    own = RecordA(POOL)
+    own.arrived(POOL)
+    own.take(POOL // 4 - 1)
+    assert own.credit() is None
+    own.take(1)
+    assert own.credit() == (POOL // 4, 1)
+    own = RecordA(POOL)
+    for _ in range(NOTIFICATIONS // 4 - 1):
+        own.arrived(1)
+    assert own.credit() is None
+    own.arrived(1)
+    assert own.credit() == (0, NOTIFICATIONS // 4)
+    assert own.credit(True) is None
+
+
+def test_a_peer_is_pressed_by_a_quarter_of_the_notifications_without_an_answer() -> None:
+    peers = RecordB(0, POOL, 1)
+    for number in range(NOTIFICATIONS // 4):
+        assert (peers.presses, peers.unanswered()) == (False, number)
+        peers.reserve(1)
+    assert peers.presses
+    peers.credited(0, 1)
+    assert not peers.presses
+
+
+def test_where_the_rest_of_a_page_is_all_that_is_free_there_is_no_room_from_the_next_one_on() -> None:
+    peers = RecordB(0, POOL, 1)
+    for taken, aligned, plain in ((POOL - 4097, 4096, 4097), (1, 4096, 4096), (1, 0, 4095), (95, 0, 4000)):
+        peers.reserve(taken)
+        assert (peers.room(True), peers.room()) == (aligned, plain)
+    peers.reserve(1000)
+    peers.credited(1000, 1)  # the end of the page is free, and the beginning of the first
+    assert (peers.room(True), peers.room()) == (1000, 4000)
+    peers.reserve(3900)
+    assert (peers.room(True), peers.room()) == (0, 100)
+
+
 @pytest.mark.parametrize(("head", "count"), [(-1, 1), (99, 1), (201, 1), (150, 0), (150, 3)])
 def test_forged_credit_changes_nothing(head: int, count: int) -> None:
     peers = RecordB(0, POOL, 1)

@@ -62,6 +62,26 @@ def test_a_look_maps_nothing(receiver: Receiver) -> None:
     buffer.close()
 
 
+def test_half_of_the_pool_is_mapped_at_most_and_the_rest_is_copied(receiver: Receiver) -> None:
+    asked: list[int] = []
+
+    def mapped(offset: int, size: int, address: int) -> int:
+        asked.append(size)
+        return 0
+
+    receiver.pool.map = mapped
+    receiver.pool.returned = lambda release: None
+    receiver._release = lambda position: None
+    receiver.own = RecordA(POOL)
+    receiver.own.arrived(POOL)
+    buffer = PageBuffer(POOL)
+    assert receiver.take_into(memoryview(buffer), False) == POOL // 2
+    assert (receiver.own.held, receiver.mapped_bytes) == (POOL // 2, POOL // 2)
+    assert receiver.take_into(memoryview(buffer)[POOL // 2 :], False) == POOL // 2
+    assert (asked, receiver.copied_bytes, receiver.own.available) == ([POOL // 2], POOL // 2, 0)
+    buffer.close()
+
+
 def test_what_was_given_back_is_mapped_no_more(receiver: Receiver) -> None:
     position = receiver.own.hold(5)
     mapped: Any = SimpleNamespace(leave="undo")

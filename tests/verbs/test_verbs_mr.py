@@ -233,6 +233,16 @@ def test_rereg_changes_memory_and_frees_the_old(pd: PD, driver: FakeDriver) -> N
     assert ("rereg_mr", mr.handle, 1, pd.number, address_of(memory), 20, 0) in driver.calls
 
 
+def test_rereg_of_a_buffer_that_cannot_be_written_can_be(pd: PD) -> None:
+    mr, memory = MR(pd, buffer=b"constant"), bytearray(8)
+    with pytest.raises(PyverbsUserError, match="read-only"):
+        mr.write(b"a", 1)
+    flags = e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_ACCESS
+    mr.rereg(flags, addr=address_of(memory), length=8, access=e.IBV_ACCESS_LOCAL_WRITE)
+    mr.write(b"a", 1)
+    assert memory == b"a" + bytes(7)
+
+
 def test_rereg_moves_the_region_to_another_pd(context: Context, pd: PD, driver: FakeDriver) -> None:
     mr, other = MR(pd, 10, 1), PD(context)
     mr.rereg(e.IBV_REREG_MR_CHANGE_PD, pd=other)

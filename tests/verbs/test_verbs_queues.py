@@ -188,6 +188,29 @@ def test_an_extended_cq_gives_only_the_fields_that_were_asked_for(context: Conte
             read()
 
 
+READS = {
+    "read_byte_len": e.IBV_WC_EX_WITH_BYTE_LEN, "read_imm_data": e.IBV_WC_EX_WITH_IMM,
+    "read_qp_num": e.IBV_WC_EX_WITH_QP_NUM, "read_src_qp": e.IBV_WC_EX_WITH_SRC_QP,
+    "read_slid": e.IBV_WC_EX_WITH_SLID, "read_sl": e.IBV_WC_EX_WITH_SL,
+    "read_dlid_path_bits": e.IBV_WC_EX_WITH_DLID_PATH_BITS,
+    "read_timestamp": e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+    "read_completion_wallclock_ns": e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", READS)
+def test_each_field_of_an_extended_cq_is_asked_for_by_its_own_flag(context: Context, asked: str) -> None:
+    cq = CQEX(context, CqInitAttrEx(wc_flags=READS[asked]))
+    cq.handle.completions.append(FakeCompletion(**FIELDS))
+    cq.start_poll()
+    for name in READS:
+        if name == asked:
+            getattr(cq, name)()
+        else:
+            with pytest.raises(PyverbsUserError, match="made without"):
+                getattr(cq, name)()
+
+
 def test_an_extended_cq_out_of_order_is_misuse(context: Context) -> None:
     cq = CQEX(context)
     for use in (cq.poll_next, lambda: cq.wr_id, lambda: cq.status, cq.read_opcode):
@@ -263,7 +286,11 @@ def test_an_srq_is_made_by_a_context_with_a_pd(context: Context) -> None:
     with pytest.raises(PyverbsRDMAError) as caught:
         SRQ(context, attr)
     assert caught.value.error_code == errno.EINVAL
-    attr.pd, attr.comp_mask = PD(context), e.IBV_SRQ_INIT_ATTR_PD | e.IBV_SRQ_INIT_ATTR_TYPE
+    attr.comp_mask = e.IBV_SRQ_INIT_ATTR_PD | e.IBV_SRQ_INIT_ATTR_TYPE
+    with pytest.raises(PyverbsRDMAError) as caught:
+        SRQ(context, attr)
+    assert caught.value.error_code == errno.EINVAL, "it says that there is a domain"
+    attr.pd = PD(context)
     assert SRQ(context, attr).handle.pd == attr.pd.number
     attr.srq_type = e.IBV_SRQT_XRC
     with pytest.raises(PyverbsRDMAError) as caught:
