@@ -331,6 +331,7 @@ ONCE = (
             "verbs/test_verbs_cmid_forks.py",
             "verbs/test_verbs_cmid_places.py",
             "verbs/test_verbs_examples.py",
+            "verbs/test_verbs_following_addresses.py",
             "verbs/test_verbs_program_ends.py",
             "verbs/test_verbs_two_versions.py",
         ),
