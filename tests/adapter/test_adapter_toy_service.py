@@ -1,7 +1,6 @@
 """A service that only this test knows: reliable connections whose packets carry RDETH and DETH and find their
 queue pair by the end-to-end context.  It is one row of `transport.services`; nothing else knows of it."""
 
-import dataclasses
 import errno
 
 import pytest
@@ -174,7 +173,7 @@ def test_a_destroyed_queue_pair_is_found_no_more(toy):
 
 
 def test_two_queue_pairs_of_one_context_cannot_be(monkeypatch):
-    row = dataclasses.replace(ROW, key_number=lambda queue_pair: 5)
+    row = ROW._replace(key_number=lambda queue_pair: 5)
     monkeypatch.setitem(SERVICES, RD, row)
     network = Network()
     end = End(network.add())

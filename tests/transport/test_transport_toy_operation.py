@@ -4,12 +4,11 @@ import subprocess
 import sys
 
 PROGRAM = """
-import dataclasses
 from softhca.queues import operations
 
 TOY, COMPLETION = 10, 7
-operations.OPERATIONS[TOY] = dataclasses.replace(
-    operations.OPERATIONS[3], opcode=TOY, name="TOY", completion=COMPLETION  # as SEND_WITH_IMM
+operations.OPERATIONS[TOY] = operations.OPERATIONS[3]._replace(
+    opcode=TOY, name="TOY", completion=COMPLETION  # as SEND_WITH_IMM
 )
 
 import socket

@@ -10,14 +10,13 @@ else the first that is empty.  Where there is none, the address has no entry.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NO_GID = bytes(16)
 """What an empty entry shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class GidChanges:
+class GidChanges(NamedTuple):
     """What `GidTable.set` has done: GIDs that are entries now, those that are no more, and those that found
     no place."""
 

@@ -10,7 +10,7 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _REQUEST, _DUMP = 0x001, 0x300
 _ERROR, _DONE, _NEW_ADDRESS, _DELETED_ADDRESS, _GET_ADDRESS, _NEW_ROUTE, _GET_ROUTE = 2, 3, 20, 21, 22, 24, 26
@@ -28,8 +28,7 @@ _BOUND_SECONDS = 2.0  # the kernel answers at once; this only keeps a lost answe
 _DUMPS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class RouteAnswer:
+class RouteAnswer(NamedTuple):
     """Where the kernel would send a packet: ``local`` to this machine itself, else out of interface number
     ``interface_index``; ``on_link`` when no gateway stands between.
     """
@@ -39,8 +38,7 @@ class RouteAnswer:
     on_link: bool
 
 
-@dataclass(frozen=True, slots=True)
-class InterfaceAddress:
+class InterfaceAddress(NamedTuple):
     """One address (packed) of one interface, with its prefix length in bits; ``usable``: of IPv6 it is known
     that nobody else on the link has it (RFC 4862, 5.4), so that sockets may be bound to it.
     """

@@ -9,7 +9,7 @@ for C programs too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from softhca.queues import layout as abi
 
@@ -33,8 +33,7 @@ _BEGIN_SEND = ("SEND_FIRST", "SEND_MIDDLE")
 _BEGIN_WRITE = ("RDMA_WRITE_FIRST", "RDMA_WRITE_MIDDLE")
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation.
 
     ``opcode`` is its number in a work request (ibv_wr_opcode, 15 at most), ``completion`` that of its

@@ -15,7 +15,7 @@ Unreliable senders are `IDLE`, `READY`, or wait for `WINDOW` or `MEMORY`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 IDLE = 0
 READY = 1
@@ -29,8 +29,7 @@ NOT_READY = 8
 UNPLACED = 9
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """One condition: ``waits_for`` in words, and what ends it.
 
     ``transmits``: in a turn packets may go.  ``doorbell``: there are new work requests; ``answer``: something
@@ -99,8 +98,7 @@ ANSWERED = 4
 """By an answer that found no place: the others of that time may come while it is asked for again."""
 
 
-@dataclass(frozen=True)
-class Recovery:
+class Recovery(NamedTuple):
     """What became of the oldest packets since something new was answered, and which news of them are new.
 
     ``implied_nak``, ``sequence_nak``: one makes the requester go back; ``rnr_nak``: one begins a delay though

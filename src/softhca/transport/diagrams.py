@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-
 from softhca.queues.states import POSTING, Posting
 from softhca.transport import migration as migration_of
 from softhca.transport.conditions import CONDITIONS, EVENTS, RECOVERIES
@@ -37,10 +35,10 @@ def mermaid() -> str:
 
 def behaviour_table() -> str:
     """What a queue pair does in each state, as a Markdown table."""
-    columns = [*Posting._fields, *(field.name for field in fields(Behaviour))]
+    columns = [*Posting._fields, *Behaviour._fields]
     rows = [f"| state | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 1)]
     for name, posting, behaviour in zip(NAMES, POSTING, BEHAVIOUR, strict=True):
-        found = {**posting._asdict(), **asdict(behaviour)}
+        found = {**posting._asdict(), **behaviour._asdict()}
         marks = ("yes" if found[column] else "" for column in columns)
         rows.append(f"| {name} | {' | '.join(marks)} |")
     return "\n".join(rows)

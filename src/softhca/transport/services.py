@@ -9,8 +9,7 @@ which knows them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softhca.queues.control_fields import (
     QPT_RAW_PACKET,
@@ -78,8 +77,7 @@ def _ee_number(ee: EndToEndContext) -> int:
     return int(ee.ee_number)
 
 
-@dataclass(frozen=True)
-class Service:
+class Service(NamedTuple):
     """One transport service.
 
     ``number``: the top three bits of its opcodes (raw datagrams, which have none: 8, Ethernet frames: 9;

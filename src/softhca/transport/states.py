@@ -13,8 +13,8 @@ Attribute names are those of ``ibv_modify_qp``; ``qp_state`` itself is in no set
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from errno import EINVAL
+from typing import NamedTuple
 
 from softhca.queues.states import ERR, INIT, NAMES, RESET, RTR, RTS, SQD, SQE
 
@@ -34,8 +34,7 @@ RD_EEC = 10  # their end-to-end contexts (10.2.6; ``dest_qp_num`` is the peer's 
 SERVICES: tuple[int, ...] = (RC, UC, UD, XRC, RAW, XRC_TARGET, RD, RD_EEC)
 
 
-@dataclass(frozen=True)
-class Behaviour:
+class Behaviour(NamedTuple):
     """What a queue pair does in one state (IBTA 10.3.1).
 
     ``start_send``: new send requests are begun; ``transmit``: those already begun go on and are retried.
@@ -61,8 +60,7 @@ BEHAVIOUR: tuple[Behaviour, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Transition:
+class Transition(NamedTuple):
     """Attributes that a transition must be given and may be given."""
 
     required: frozenset[str] = frozenset()
