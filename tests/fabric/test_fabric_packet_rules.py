@@ -132,6 +132,17 @@ def test_a_datagram_of_another_length_is_no_management() -> None:
         assert (as_datagram(made.encode()) is not None) == is_one
 
 
+def test_a_datagram_of_which_a_crc_is_wrong_is_no_management() -> None:
+    whole = as_packet(Datagram(5, 6, 1, 1, bytes(MAD_BYTES)))
+    assert as_datagram(whole) is not None
+    damaged = bytearray(whole)
+    damaged[-1] ^= 1
+    assert as_datagram(bytes(damaged)) is None
+    damaged = bytearray(whole[:-VCRC_BYTES])
+    damaged[-1] ^= 1
+    assert as_datagram(bytes(damaged) + compute(damaged).to_bytes(VCRC_BYTES, "little")) is None
+
+
 @pytest.mark.parametrize(("qp", "lane", "qkey"), [(0, 15, 0), (1, 0, GENERAL_QKEY)])
 def test_a_datagram_has_the_lane_and_the_q_key_of_its_queue_pair(qp: int, lane: int, qkey: int) -> None:
     sent = Datagram(5, 6, qp, qp, bytes(MAD_BYTES))

@@ -113,6 +113,11 @@ def _bad_nodes() -> list[tuple[tuple[Node, ...], str, int]]:
     ]
 
 
+def test_the_first_and_the_last_guid_are_ones() -> None:
+    node = replace(SWITCH, guid=1, port_guids=((1 << 64) - 1,))
+    assert Topology((node,), ()).nodes == (node,)
+
+
 @pytest.mark.parametrize(("nodes", "reason", "index"), _bad_nodes(), ids=numbered)
 def test_nodes_that_cannot_be_are_refused(nodes: tuple[Node, ...], reason: str, index: int) -> None:
     with pytest.raises(TopologyError) as error:

@@ -218,6 +218,23 @@ def test_strangers_take_no_more_than_their_share() -> None:
     assert arriving.state.dropped == {"full": 5}
 
 
+def test_what_was_decided_about_gives_all_its_room_to_strangers_back() -> None:
+    arriving = Arriving(32)
+    for number in range(40):
+        source = GID, 100 + number
+        arriving.header(1, 2 * 4096, source=source)
+        for index in range(2):
+            arriving.page(1, index, 4096, source)
+        claim = Claim(source, (HOST, 5))
+        assert arriving.state.claims() == [claim]
+        arriving.state.decide(claim, bool(number % 2), 0)
+        for found in list(arriving.state.queue):
+            arriving.state.give_back(arriving.state.queue.popleft().slots)
+            assert found.total == 2 * 4096
+    assert arriving.state.dropped == {"forged": 20}
+    assert arriving.state.used == 0
+
+
 def test_a_page_behind_the_last_drops_its_datagram_though_its_length_is_that_of_the_rest(
     arriving: Arriving,
 ) -> None:

@@ -248,6 +248,8 @@ def test_receives_are_posted_as_chains(poster: Poster, requests: WorkRequests) -
         (1025, 3584, 2000, 1025),
         (0, 3584, 512, 512),  # as a whole
         (0, 4096, 1, 0),
+        (1000, 3496, 1000, 1000),
+        (999, 3496, 1000, 600),
     ],
 )
 def test_room_for_copies_is_one_run_which_is_not_short(head: int, tail: int, wanted: int, room: int) -> None:
