@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,8 @@ import pytest
 
 from softhca.channels import Channel, ChannelAccessError, ChannelError, registration, windows
 from softhca.channels import messages as m
+from softhca.channels.accounts import LARGE, ReceiveAccount
+from softhca.channels.endpoint import Endpoint
 from softhca.channels.link import Link
 from softhca.channels.messages import Control
 from softhca.channels.named import MOST_NAMES, Grant, NamedBuffers, Rights, SharedBuffer
@@ -77,6 +80,16 @@ def test_a_peers_buffer_is_let_go_when_its_last_operation_has_ended(
         told.append([each.number for each in said])
     assert told == [[1], [1], [1, 2]]
     assert {each.kind for each in said} == {m.UNSHARED}
+
+
+@pytest.mark.parametrize("wrong", [-1, 1])
+def test_where_a_large_message_is_has_one_length(wrong: int) -> None:
+    end = Endpoint.__new__(Endpoint)
+    end.incoming, end.inbox = ReceiveAccount(4, True), deque()
+    end._arrived(2, m.LARGE_BYTES, LARGE << 24)
+    with pytest.raises(m.ProtocolError, match="say where a message is"):
+        end._arrived(3, m.LARGE_BYTES + wrong, LARGE << 24 | 1)
+    assert list(end.inbox) == [(0, LARGE, 2, m.LARGE_BYTES)]
 
 
 def test_an_atomic_is_at_an_address_that_is_a_multiple_of_eight() -> None:

@@ -26,12 +26,14 @@ from softhca.verbs.addr import AH, AHAttr, source_of_grh
 from softhca.verbs.cmid import CMID, AddrInfo, CMEventChannel, JoinMCAttrEx
 from softhca.verbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
 from softhca.verbs.device import Context
-from softhca.verbs.mr import MR, MW, MWBindInfo
+from softhca.verbs.extensions import SOFTHCA_QPT_RD
+from softhca.verbs.mr import MR, MW, MWBind, MWBindInfo
 from softhca.verbs.pageable import PageableMemory, PageableMR
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp import ECE, QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx, QPRateLimitAttr
 from softhca.verbs.qp_ex import DataBuffer
+from softhca.verbs.rdd import RDDomain
 from softhca.verbs.srq import SRQ, SrqAttr, SrqInitAttr, SrqInitAttrEx
 from softhca.verbs.wc import WC
 from softhca.verbs.wq import RwqIndTable, RxHashConf
@@ -403,6 +405,42 @@ def test_an_xrc_target_has_no_queues(context: Context, pd: PD, cq: CQ, domain: X
     attr.comp_mask = 0
     assert code_of(lambda: QP(context, attr)) == errno.EINVAL
     assert code_of(lambda: QP(pd, QPInitAttr(e.IBV_QPT_XRC_RECV, scq=cq, rcq=cq))) == errno.EINVAL
+
+
+def test_an_xrc_target_answers_and_waits_and_asks_for_nothing(context: Context, domain: XRCD) -> None:
+    attr = QPInitAttrEx(e.IBV_QPT_XRC_RECV, xrcd=domain, comp_mask=e.IBV_QP_INIT_ATTR_XRCD)
+    qp = QP(context, attr)
+    qp.to_rts(QPAttr())
+    assert [set(step) - {"qp_state"} for step in qp.handle.modified] == [
+        {"pkey_index", "port_num", "qp_access_flags"},
+        {"ah_attr", "path_mtu", "dest_qp_num", "rq_psn", "max_dest_rd_atomic", "min_rnr_timer"},
+        {"sq_psn", "timeout"},
+    ]
+
+
+def test_the_rd_domain_of_a_queue_pair_is_of_its_context(
+    context: Context, other: Context, pd: PD, cq: CQ
+) -> None:
+    for each in (context, other):
+        each._driver.alloc_rdd, each._driver.dealloc_rdd = lambda: 5, lambda number: None
+    for owner, code in ((context, 0), (other, MISUSE)):
+        attr = QPInitAttr(SOFTHCA_QPT_RD, scq=cq, rcq=cq)
+        attr.rdd = RDDomain(owner)
+        assert code_of(lambda attr=attr: QP(pd, attr)) == code
+
+
+def test_a_window_of_type_1_is_bound_at_once_and_has_its_next_key(
+    pd: PD, cq: CQ, driver: FakeDriver
+) -> None:
+    driver.alloc_mw, driver.dealloc_mw = lambda pd, kind: (40, 0x40FF), lambda number: None
+    window, mr, qp = MW(pd, e.IBV_MW_TYPE_1), MR(pd, 64, 1), queue_pair(pd, cq)
+    info = MWBindInfo(mr, mr.buf, 8, e.IBV_ACCESS_REMOTE_WRITE)
+    for flags in (e.IBV_SEND_INLINE, 1 << 20):
+        assert code_of(lambda flags=flags: qp.bind_mw(window, MWBind(info, 1, flags))) == errno.EINVAL
+    assert (window.rkey, qp.handle.rings) == (0x40FF, 0)
+    qp.bind_mw(window, MWBind(info, 7, e.IBV_SEND_SIGNALED))
+    assert (window.rkey, qp.handle.rings, qp.handle.sent[-1]["imm"]) == (0x4000, 1, 0x4000)
+    assert qp.handle.sent[-1]["wr_id"] == 7
 
 
 def test_a_queue_pair_that_scales_has_a_table_and_no_queue(

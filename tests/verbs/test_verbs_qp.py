@@ -11,6 +11,7 @@ from softhca.verbs import enums as e
 from softhca.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from softhca.verbs.cq import CQ, CQEX
 from softhca.verbs.device import Context
+from softhca.verbs.extensions import SOFTHCA_QPT_RD
 from softhca.verbs.pd import PD
 from softhca.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from softhca.verbs.qp import QP, DataBuffer, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
@@ -125,7 +126,14 @@ STEPS = {
     ),
     e.IBV_QPT_UC: (INIT_RC, RTR_UC, {"qp_state", "sq_psn"}),
     e.IBV_QPT_UD: ({"qp_state", "pkey_index", "port_num", "qkey"}, {"qp_state"}, {"qp_state", "sq_psn"}),
-}
+    e.IBV_QPT_XRC_SEND: (
+        INIT_RC, RTR_UC, {"qp_state", "sq_psn", "timeout", "retry_cnt", "rnr_retry", "max_rd_atomic"},
+    ),
+    e.IBV_QPT_RAW_PACKET: ({"qp_state", "port_num"}, {"qp_state"}, {"qp_state"}),
+    SOFTHCA_QPT_RD: (
+        {"qp_state", "qkey", "qp_access_flags"}, {"qp_state", "min_rnr_timer"}, {"qp_state"},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", STEPS)
@@ -146,7 +154,23 @@ def test_each_step_begins_where_the_qp_is(pd: PD, cq: CQ) -> None:
     assert [step["qp_state"] for step in qp.handle.modified] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("kind", "state"), [(e.IBV_QPT_RC, 1), (e.IBV_QPT_UC, 1), (e.IBV_QPT_UD, 3)])
+@pytest.mark.parametrize(("before", "states"), [(0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (3, [1, 2, 3])])
+def test_to_rts_goes_by_way_of_rtr_unless_the_qp_is_there(
+    pd: PD, cq: CQ, before: int, states: list[int]
+) -> None:
+    qp, attr = make(pd, cq), QPAttr()
+    for step in (qp.to_init, qp.to_rtr, qp.to_rts)[:before]:
+        step(attr)
+    qp.handle.modified.clear()
+    qp.to_rts(attr)
+    assert [step["qp_state"] for step in qp.handle.modified] == states
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [(e.IBV_QPT_RC, 1), (e.IBV_QPT_UC, 1), (e.IBV_QPT_XRC_SEND, 1), (e.IBV_QPT_UD, 3),
+     (e.IBV_QPT_RAW_PACKET, 3), (SOFTHCA_QPT_RD, 3)],
+)  # fmt: skip
 def test_with_attributes_a_new_qp_goes_as_far_as_it_can(pd: PD, cq: CQ, kind: int, state: int) -> None:
     assert QP(pd, QPInitAttr(kind, scq=cq, rcq=cq), QPAttr()).qp_state == state
 
