@@ -326,3 +326,28 @@ def test_who_was_given_an_arena_is_told_that_it_is_gone(shared):
     assert admitted.messages == [{"arena": 5, "bytes": SIZE}, {"gone": 5}]
     assert coming.messages == []
     assert shared.sharing.directory.arenas == {}
+
+
+def test_the_number_of_an_arena_that_is_gone_is_no_other_one_s(shared):
+    shared._next_arena = 1
+    shared.sharing = SimpleNamespace(directory=SimpleNamespace(arenas={}))
+    arenas = [SimpleNamespace(size_bytes=SIZE, fd=9) for _ in range(4)]
+    numbers = [shared.add_arena(arenas[0]), shared.add_arena(arenas[1])]
+    shared.remove_arena(numbers[1])
+    numbers.append(shared.add_arena(arenas[2]))
+    shared.remove_arena(numbers[0])
+    numbers.append(shared.add_arena(arenas[3]))
+    assert numbers == [1, 2, 3, 4]
+    assert shared.sharing.directory.arenas == {3: arenas[2], 4: arenas[3]}
+
+
+def test_a_wakeup_that_another_thread_has_read_is_made_again_for_who_sleeps_still(shared):
+    """The descriptor is read here, in a poll, by a thread that was awake anyway."""
+    assert shared.arm_wakeup()
+    os.eventfd_write(shared._wake, 1)
+    shared.receivers[0].empty = False
+    shared._handle(shared._wake)
+    assert select.select([shared._wake], [], [], 0)[0]
+    shared.disarm_wakeup()
+    shared._handle(shared._wake)
+    assert not select.select([shared._wake], [], [], 0)[0], "nobody sleeps any more"
