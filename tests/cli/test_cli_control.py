@@ -120,8 +120,12 @@ def test_who_parts_says_so_and_waits_for_the_other(ends: Ends, monkeypatch: pyte
 def test_one_connection_is_taken_and_the_port_is_free_again(address: str) -> None:
     listener = listen(0, address)
     port = listener.getsockname()[1]
-    with pytest.raises(CommandError, match=f"cannot listen on port {port}"):
+    with pytest.raises(CommandError, match=f"cannot listen on port {port}") as taken:
         listen(port, address)
+    assert taken.value.remedy == "take another one at both ends: --port"
+    with pytest.raises(CommandError) as strange:  # nobody here has that address
+        listen(port, "192.0.2.77")
+    assert strange.value.remedy == ""
     with connect(address or "127.0.0.1", port) as one, accept(listener) as other:
         one.send(b"hello")
         assert other.receive(5) == b"hello"

@@ -7,6 +7,7 @@ import pytest
 from paged_pair import LENGTH, PATTERN, VA, Pair, fails
 
 from softhca.driver import services
+from softhca.driver.errors import DriverError
 from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.machine.primitives import load64
 from softhca.memory import paged_layout as layout
@@ -288,3 +289,59 @@ def test_the_pager_brings_pages_by_itself():
     assert memory._pager is not None
     assert not memory._pager.is_alive()
     pair.close()
+
+
+# Ranges
+
+
+def code_of(call, *arguments):
+    with pytest.raises(DriverError) as refused:
+        call(*arguments)
+    return refused.value.errno
+
+
+@pytest.fixture
+def three_pages():
+    """Memory whose pages are absent until somebody fetches them, and nobody does by itself."""
+    memory = PageableMemory(3 * PAGE_BYTES, LOCAL_WRITE | ON_DEMAND, pager=False)
+    yield memory
+    memory.close()
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "count"),
+    [
+        (0, 1, 1), (0, PAGE_BYTES, 1), (PAGE_BYTES - 1, 1, 1), (PAGE_BYTES - 1, 2, 2), (1, PAGE_BYTES, 2),
+        (PAGE_BYTES - 1, PAGE_BYTES + 2, 3), (PAGE_BYTES, None, 2), (3 * PAGE_BYTES - 1, None, 1),
+        (0, None, 3),
+    ],
+)  # fmt: skip
+def test_a_range_is_of_every_page_that_it_touches(three_pages, offset, length, count):
+    assert three_pages.fetch(offset, length) == count
+    assert three_pages.fetch(0) == 3 - count
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"),
+    [(0, 0), (-1, 1), (0, -1), (0, 3 * PAGE_BYTES + 1), (3 * PAGE_BYTES, 1), (3 * PAGE_BYTES, None)],
+)
+def test_a_range_that_is_none_or_not_in_the_memory_is_refused(three_pages, offset, length):
+    assert code_of(three_pages.fetch, offset, length) == errno.EINVAL
+    assert three_pages.fetch(0) == 3
+
+
+def test_who_has_attached_memory_reaches_its_last_byte_and_no_further():
+    memory = PageableMemory(2 * PAGE_BYTES, LOCAL_WRITE)
+    attached = AttachedMemory(memory.fd)
+    attached.write(2 * PAGE_BYTES - 2, b"xy")
+    assert attached.read(2 * PAGE_BYTES - 1, 1) == b"y"
+    assert len(attached.read(0, 2 * PAGE_BYTES)) == 2 * PAGE_BYTES
+    for offset, length in ((-1, 1), (1, 2 * PAGE_BYTES), (2 * PAGE_BYTES, 1)):
+        assert code_of(attached.read, offset, length) == errno.EINVAL
+        assert code_of(attached.write, offset, bytes(length)) == errno.EINVAL
+    memory.set_rights(REMOTE_READ)
+    assert attached.read(2 * PAGE_BYTES - 2, 2) == b"xy"
+    assert code_of(attached.write, 0, b"z") == errno.EACCES
+    attached.close()
+    assert code_of(attached.read, 0, 1) == errno.EINVAL
+    memory.close()

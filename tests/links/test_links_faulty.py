@@ -677,6 +677,14 @@ def test_reports_are_summed_by_rank_and_address_whether_their_makers_live_or_not
     assert "packets" not in str(reports[0]).partition("packets: ")[2]
 
 
+def test_an_interface_s_name_ends_no_part_of_a_report(tmp_path):
+    counters = counters_of("fe80::1%my_if", {"SOFTHCA_FAULTS_REPORTS": str(tmp_path), "SOFTHCA_RANK": "0"})
+    counters.count("packets", 5)
+    (report,) = read_reports(tmp_path.iterdir())
+    assert (report.rank, report.address, report.counts["packets"]) == (0, "fe80::1%my-if", 5)
+    assert str(report).startswith("faults of rank 0 (fe80::1%my-if): 5 packets: ")
+
+
 def test_counters_without_a_file_begin_at_nothing():
     counters = FaultCounters()
     assert counters.as_dict() == dict.fromkeys(fault_counters.NAMES, 0)
