@@ -11,7 +11,8 @@ import pytest
 
 from machine_speed import limit_s
 from softhca import system_files
-from softhca.cli import rdma_tool
+from softhca.adapter.config import AdapterConfig
+from softhca.cli import kernel_files, rdma_tool
 from softhca.cli.kernel_files import rate, write_commands, write_devices
 
 TIMEOUT_S = limit_s(60)
@@ -96,6 +97,7 @@ def test_the_tables_are_as_long_as_the_adapter_says(folder):
         (2, 1, "10 Gb/sec (4X)"),
         (2, 4, "40 Gb/sec (4X QDR)"),
         (8, 2, "60 Gb/sec (12X DDR)"),
+        (4, 8, "80 Gb/sec (8X FDR10)"),
         (2, 16, "56 Gb/sec (4X FDR)"),
         (2, 64, "200 Gb/sec (4X HDR)"),
         (16, 128, "200 Gb/sec (2X NDR)"),
@@ -337,3 +339,12 @@ def test_an_adapter_process_that_cannot_be_had_is_told_in_one_line():
     assert len(told.stderr.splitlines()) == 1
     assert "no adapter process for one: " in told.stderr
     assert "192.0.2.1" in told.stderr
+
+
+def test_each_gid_has_the_interface_of_its_own_address():
+    one, two = bytes(15) + b"\x01", bytes(15) + b"\x02"
+    config = AdapterConfig(gids=(one, two), gid_entries=4)
+    files = kernel_files._port_files("ports/1", config, (one, two), ("", "eth1"))
+    told = {name.rpartition("/")[2]: text for name, text in files.items() if "/ndevs/" in name}
+    assert told == {"1": "eth1", "3": "eth1"}
+    assert [files[f"ports/1/gids/{index}"][-4:] for index in range(4)] == ["0001", "0002"] * 2

@@ -2,13 +2,15 @@
 
 import argparse
 import io
+import ipaddress
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softhca.cli import output
+from softhca.cli import devinfo, output
 from softhca.cli.figures import latency_us, percentile
 from softhca.cli.numbers import number, seconds
 
@@ -149,3 +151,30 @@ def test_a_long_tables_rows_are_lines(monkeypatch, capsys):
     monkeypatch.setattr(output, "LONG_TABLE_ROWS", 0)
     output.print_table("t", ("a",), [("two\nlines\r",)])
     assert capsys.readouterr().out.splitlines()[4] == "│ twolines │"
+
+
+MAPPED = ipaddress.ip_address("::ffff:192.0.2.7").packed
+
+
+class Ported:
+    """A device of one port with a large MTU that is not in use, and GIDs at the places 0 and 2."""
+
+    gids = (MAPPED, bytes(16), ipaddress.ip_address("2001:db8::1").packed)
+
+    def query_port(self, number):
+        numbers = dict.fromkeys(devinfo.PORT_NUMBERS, 7)
+        numbers["gid_tbl_len"] = 3
+        return SimpleNamespace(**numbers, state=4, link_layer=2, max_mtu=5, active_mtu=3)
+
+    def query_gid(self, port, index):
+        return str(ipaddress.IPv6Address(self.gids[index]))
+
+
+def test_a_port_is_told_with_both_mtus_and_the_gids_that_there_are():
+    found = devinfo._describe_port(Ported(), 1)
+    assert (found["max_mtu_bytes"], found["active_mtu_bytes"]) == (4096, 1024)
+    assert (found["port"], found["state"], found["link_layer"]) == (1, "Active (4)", "Ethernet")
+    assert [(each["index"], each["address"]) for each in found["gids"]] == [
+        (0, "192.0.2.7"), (2, "2001:db8::1"),
+    ]  # fmt: skip
+    assert found["gids"][0]["gid"] == "::ffff:192.0.2.7"

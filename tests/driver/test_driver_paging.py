@@ -2,11 +2,12 @@
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 from paged_pair import LENGTH, PATTERN, VA, Pair, fails
 
-from softhca.driver import services
+from softhca.driver import paging, services
 from softhca.driver.errors import DriverError
 from softhca.driver.paging import AttachedMemory, PageableMemory
 from softhca.machine.primitives import load64
@@ -345,3 +346,56 @@ def test_who_has_attached_memory_reaches_its_last_byte_and_no_further():
     attached.close()
     assert code_of(attached.read, 0, 1) == errno.EINVAL
     memory.close()
+
+
+def test_who_has_read_attached_memory_is_waited_for_no_more():
+    memory = PageableMemory(PAGE_BYTES, LOCAL_WRITE, timeout_s=0.05)
+    attached = AttachedMemory(memory.fd)
+    attached.write(0, b"x")
+    assert attached.read(0, 1) == b"x"
+    memory.quiesce()
+    assert attached.quiesced
+    assert code_of(attached.read, 0, 1) == errno.EAGAIN
+    memory.resume()
+    assert attached.read(0, 1) == b"x"
+    attached.close()
+    memory.close()
+
+
+def test_a_closed_memory_has_not_even_an_empty_range():
+    memory = PageableMemory(PAGE_BYTES, LOCAL_WRITE)
+    assert memory.read(PAGE_BYTES, 0) == b""
+    memory.close()
+    assert code_of(memory.read, 0, 0) == errno.EINVAL
+
+
+def test_steps_are_the_owner_s_alone(monkeypatch):
+    memory = PageableMemory(PAGE_BYTES, LOCAL_WRITE)
+    own = os.getpid()
+    with monkeypatch.context() as child:
+        child.setattr(paging, "os", SimpleNamespace(getpid=lambda: own + 1))
+        for step in (memory.quiesce, memory.resume, memory.swap_out, memory.swap_in, memory.service):
+            assert code_of(step) == errno.EPERM
+        memory.close()
+    assert memory.state == "running"
+    memory.close()
+
+
+def test_what_is_swapped_out_is_counted_in_bytes():
+    memory = PageableMemory(3 * PAGE_BYTES, LOCAL_WRITE)
+    memory.write(0, bytes(range(1, 4)) * PAGE_BYTES)
+    resident_bytes = memory.resident_bytes
+    assert memory.swapped_bytes == 0
+    memory.swap_out()
+    assert (memory.swapped_bytes, resident_bytes - memory.resident_bytes) == (3 * PAGE_BYTES, 3 * PAGE_BYTES)
+    memory.swap_in()
+    assert (memory.swapped_bytes, memory.resident_bytes) == (0, resident_bytes)
+    memory.close()
+
+
+def test_what_is_no_pageable_memory_leaves_no_descriptor():
+    other = os.memfd_create("other")
+    before = os.listdir("/proc/self/fd")
+    assert code_of(AttachedMemory, other) == errno.EINVAL
+    assert os.listdir("/proc/self/fd") == before
+    os.close(other)
