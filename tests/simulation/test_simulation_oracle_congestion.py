@@ -176,6 +176,13 @@ def flow():
     return _Reaction(NUMBERS, 10_000.0, 10_000.0)
 
 
+def test_a_notification_begins_to_count_bytes_and_steps_anew():
+    one = flow()
+    one.times, one.fills, one.filled = 3, 2, 999
+    one.tell(1_000)
+    assert (one.times, one.fills, one.filled) == (0, 0, 0)
+
+
 def test_a_notification_halves_the_rate_and_the_next_one_within_the_cut_does_nothing():
     one = flow()
     one.tell(0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 import pytest
 
+from softhca.simulation import oracle_wire_packets as wire
 from softhca.simulation.kinds import FLUSHED, SUCCESS
 from softhca.simulation.oracle import (
     GUARD,
@@ -16,9 +18,10 @@ from softhca.simulation.oracle import (
     check_mixture,
     check_resources,
 )
-from softhca.simulation.oracle_rc import CounterOracle, ReliableOracle
+from softhca.simulation.oracle_rc import BoardOracle, CounterOracle, ReliableOracle
 from softhca.simulation.oracle_uc import UnreliableOracle
 from softhca.simulation.oracle_ud import GROUP_QP, DatagramOracle
+from softhca.wire.opcodes import OPCODES
 
 ERROR, OTHER = 10, 12
 AA, BB, CC = b"aa", b"bb", b"cc"
@@ -164,6 +167,8 @@ def test_a_byte_that_nobody_wrote_is_seen_beside_untouched_ones(report: Report) 
     assert rules(report) == []
     check_mixture(report, "m", bytes((UNTOUCHED, 1)), [AA, BB])
     assert rules(report) == ["writes bring their own bytes"]
+    check_mixture(report, "m", bytes((UNTOUCHED, 1)), [])  # nobody wrote there
+    assert rules(report) == ["writes bring their own bytes"] * 2
 
 
 def test_one_resource_that_is_left_is_too_many(report: Report) -> None:
@@ -293,6 +298,33 @@ def test_no_two_increases_pass_at_one_place(
     assert rules(report) == ["atomics are linearizable"]
 
 
+def test_an_increase_may_end_where_another_one_begins(report: Report) -> None:
+    made = CounterOracle(report, 0)
+    for index in range(3):
+        made.post("one", index, 1, None)
+    for index, original in enumerate((3, 2, 4)):
+        made.complete("one", index, original)
+    assert rules(report) == []
+
+
+@pytest.mark.parametrize(("version", "good"), [(4, False), (5, True), (6, True), (7, False)])
+def test_a_board_has_words_of_their_places_and_of_the_versions_that_can_be(
+    report: Report, version: int, good: bool
+) -> None:
+    made = BoardOracle(report)
+    made.post_write(6)
+    words = array("Q", [5 << 16 | place for place in range(300)])
+    made.succeed_read("one", 5, words.tobytes())
+    assert rules(report) == []
+    words[299] = version << 16 | 299
+    made.succeed_read("one", 5, words.tobytes())
+    assert (rules(report) == []) == good
+    report.violations = []
+    words[299] = 5 << 16 | 43  # the place's low byte alone
+    made.succeed_read("one", 5, words.tobytes())
+    assert rules(report) == ["a read returns what memory held"]
+
+
 @pytest.mark.parametrize(("value", "good"), [(2, False), (3, True), (4, False), (5, True), (6, False)])
 def test_a_counter_has_each_increase_once(report: Report, value: int, good: bool) -> None:
     made = counted(report, (0, 1, None), (1, 2, None))
@@ -326,6 +358,7 @@ def test_a_datagram_comes_once_from_whom_it_is_and_whole(report: Report) -> None
         lambda made: made.deliver(AA, THERE, HERE[1], HERE[0], None),
         lambda made: made.deliver(AA, THERE, HERE[1], THERE[0], None),
         lambda made: made.deliver(BB, THERE, HERE[1], HERE[0], None),
+        lambda made: made.deliver(AA, ELSEWHERE, HERE[1], HERE[0], None),
     ]
     made, found = datagrams(report, THERE[1]), []
     for deliver in deliveries:
@@ -333,7 +366,7 @@ def test_a_datagram_comes_once_from_whom_it_is_and_whole(report: Report) -> None
         deliver(made)
         found.append(rules(report))
     twice, stranger = "nothing is repeated without cause", "datagrams from their source to their destination"
-    assert found == [[], [twice], [stranger, twice], ["datagrams whole or not at all"]]
+    assert found == [[], [twice], [stranger, twice], ["datagrams whole or not at all"], [stranger]]
 
 
 def test_a_group_s_datagram_is_for_all_others(report: Report) -> None:
@@ -380,3 +413,59 @@ def test_a_write_is_missing_where_nothing_is_lost(report: Report, orderly: bool,
     assert rules(report) == []
     made.finish({0: bytes((UNTOUCHED, UNTOUCHED))})
     assert rules(report) == (["nothing is lost without cause"] if orderly and lossless else [])
+
+
+# packets
+
+
+def named(*words: str) -> set[int]:
+    """The reliable connection's requests in whose names these words are."""
+    names = {code: OPCODES[code].name for code in range(0x18) if code in OPCODES}
+    kinds = ("RC_SEND", "RC_RDMA_WRITE")
+    return {
+        code for code, name in names.items() if name.startswith(kinds) and all(word in name for word in words)
+    }
+
+
+def test_sets_of_opcodes_are_those_of_their_names() -> None:
+    assert (named("FIRST"), named("MIDDLE")) == (wire.FIRSTS, wire.MIDDLES)
+    assert (named("LAST"), named("ONLY")) == (wire.LASTS, wire.ONLYS)
+    assert (named("SEND"), named("RDMA_WRITE")) == (wire.SENDS, wire.WRITES)
+    ends = named("LAST") | named("ONLY")
+    assert ends & (named("SEND") | named("IMMEDIATE")) == wire.MAY_BE_SOLICITED
+
+
+def test_what_follows_what_is_a_part_of_the_same_message_or_begins_one() -> None:
+    requests = named("")
+    for kind in ("SEND", "RDMA_WRITE"):
+        goes_on = named(kind, "MIDDLE") | named(kind, "LAST")
+        for before in named(kind, "FIRST") | named(kind, "MIDDLE"):
+            assert {code for code in requests if wire.follows(code, before)} == goes_on
+        for before in named(kind, "LAST") | named(kind, "ONLY"):
+            begins = named("FIRST") | named("ONLY")
+            assert {code for code in requests if wire.follows(code, before)} == begins
+
+
+@pytest.mark.parametrize(("value", "near", "found"), [
+    (0, 0xFFFFFF, 0x1000000), (0xFFFFFF, 0x1000000, 0xFFFFFF), (0x7FFFFF, 0, 0x7FFFFF),
+    (0x800000, 0, -0x800000), (0x400000, 0, 0x400000), (0xBFFFFF, 0, 0xBFFFFF - (1 << 24)),
+    (5, 0x3000000, 0x3000005),
+])  # fmt: skip
+def test_a_number_of_24_bits_is_the_nearest(value: int, near: int, found: int) -> None:
+    assert wire.near_to(value, near) == found
+
+
+def test_a_packet_is_of_whole_words_and_a_last_one_has_a_byte() -> None:
+    for code in (wire.SEND_ONLY, wire.SEND_LAST):
+        for payload, pad, good in ((8, 0, True), (8, 3, True), (7, 0, False), (9, 0, False), (0, 3, False)):
+            data = bytes([code, pad << 4]) + bytes(14 + payload)
+            assert (wire.wrong_length(data, code, 256) == "") == good
+    assert wire.wrong_length(bytes([wire.SEND_ONLY, 0]) + bytes(14), wire.SEND_ONLY, 256) == ""
+    assert wire.wrong_length(bytes([wire.SEND_LAST, 0]) + bytes(14), wire.SEND_LAST, 256) != ""
+
+
+def test_memory_was_held_since_a_moment_where_it_was_so_then() -> None:
+    hold = wire.Hold(last_ns=7)
+    assert [hold.since(time_ns) for time_ns in (6, 7, 8)] == [True, True, False]
+    hold.held = True
+    assert hold.since(8)

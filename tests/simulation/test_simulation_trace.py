@@ -33,6 +33,32 @@ def following(lines, line, event, **fields):
     return next(found for found in select(lines, event, **fields) if found["place"] > line["place"])
 
 
+@pytest.mark.parametrize(
+    ("opcode", "length", "told"),
+    [
+        (4, 11, {"length_bytes": 11}),
+        (4, 12, {"qp": 0x010203, "opcode": "RC_SEND_ONLY", "psn": 0x040506, "length_bytes": 12}),
+        (0x64, 19, {"qp": 0x010203, "opcode": "UD_SEND_ONLY", "psn": 0x040506, "length_bytes": 19}),
+        (0x64, 20, {"qp": 0x010203, "opcode": "UD_SEND_ONLY", "psn": 0x040506, "source_qp": 0x070809,
+                    "length_bytes": 20}),
+        (4, 20, {"qp": 0x010203, "opcode": "RC_SEND_ONLY", "psn": 0x040506, "length_bytes": 20}),
+    ],
+)  # fmt: skip
+def test_a_line_says_of_a_packet_what_it_has_room_for(opcode, length, told):
+    lines = []
+    data = bytes((opcode, 0, 0xFF, 0xFF, 0, 1, 2, 3, 0, 4, 5, 6, 0, 0, 0, 0, 0, 7, 8, 9))[:length]
+    Trace(lines.append).packet(5, "sent", 1, data)
+    assert json.loads(lines[0]) == {"time_ns": 5, "event": "sent", "adapter": 1, "number": 1, **told}
+
+
+@pytest.mark.parametrize(("qp", "psn"), [(0, 0), (0, -1), (-1, 0), (-1, -1), (5, 7)])
+def test_a_line_of_the_inside_leaves_out_what_is_unset(qp, psn):
+    lines = []
+    Trace(lines.append).inside(5, "gap", 1, qp, psn, "", "")
+    set_ = {name: value for name, value in (("qp", qp), ("psn", psn)) if value >= 0}
+    assert json.loads(lines[0]) == {"time_ns": 5, "event": "gap", "adapter": 1, **set_}
+
+
 @pytest.mark.parametrize("scenario", ["psn-wrap", "rc-loss", "rc-chaos"])
 def test_a_loss_is_a_gap_a_nak_and_a_retransmission_from_that_packet(scenario):
     _, lines = lines_of(scenario, 1, "loss=3%,burst=0,duplicate=0,reorder=0")
