@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import deque
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any, cast
 import numpy
 import pytest
 
-from softhca.channels import Channel, ChannelAccessError, ChannelError, registration, windows
+from softhca.channels import Channel, ChannelAccessError, ChannelError, endpoint, registration, windows
 from softhca.channels import messages as m
 from softhca.channels.accounts import LARGE, ReceiveAccount
 from softhca.channels.endpoint import Endpoint
@@ -20,6 +21,7 @@ from softhca.channels.named import MOST_NAMES, Grant, NamedBuffers, Rights, Shar
 from softhca.channels.windows import Windows
 from softhca.verbs.mr import MR
 from softhca.verbs.pyverbs_error import PyverbsRDMAError
+from softhca.verbs.wr import SendWR
 
 Pair = tuple[Channel, Channel]
 
@@ -90,6 +92,84 @@ def test_where_a_large_message_is_has_one_length(wrong: int) -> None:
     with pytest.raises(m.ProtocolError, match="say where a message is"):
         end._arrived(3, m.LARGE_BYTES + wrong, LARGE << 24 | 1)
     assert list(end.inbox) == [(0, LARGE, 2, m.LARGE_BYTES)]
+
+
+def test_a_large_message_is_read_piece_by_piece_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "READ_BYTES", 100)
+    asked: list[SendWR] = []
+    later: list[object] = []
+    end, fetch = Endpoint.__new__(Endpoint), endpoint.Fetch()
+    end.link = cast(Link, SimpleNamespace(later=later))
+    end.fetching = fetch
+
+    def operate(requests: list[SendWR], ended: Any) -> endpoint.Operation:
+        asked.extend(requests)
+        return endpoint.Operation(len(requests), ended)
+
+    monkeypatch.setattr(Endpoint, "operate", lambda _, requests, ended: operate(requests, ended))
+    lease: Any = SimpleNamespace(address=0x1000, lkey=5, release_later=lambda _: later.append("released"))
+    operation = end.fetch((0x9000, 7, 250), lease, fetch)
+    assert [each.sges for each in asked] == [
+        ((0x1000, 100, 5),), ((0x1064, 100, 5),), ((0x10C8, 50, 5),),
+    ]  # fmt: skip
+    assert [(each.remote_addr, each.remote_rkey) for each in asked] == [(0x9000, 7), (0x9064, 7), (0x90C8, 7)]
+    assert fetch.under_way
+    end.give_up(fetch)
+    assert (end.fetching, fetch.given_up) == (fetch, True), "bytes may come still"
+    operation.done = True
+    assert operation.on_done is not None
+    operation.on_done(operation)
+    assert (end.fetching, later) == (None, ["released"])
+
+
+@pytest.mark.parametrize(("peer_bytes", "longest"), [(50, 50), (100, 100), (200, 100)])
+def test_a_message_is_copied_where_it_fits_the_slots_of_both(peer_bytes: int, longest: int) -> None:
+    end = Endpoint.__new__(Endpoint)
+    end.slot_bytes, end.peer = 100, None
+    assert end.longest_copied == 100
+    end.peer = m.End(m.ACKNOWLEDGED, 5, 0, 4, peer_bytes, 1000)
+    assert end.longest_copied == longest
+    end.acknowledged = False
+    assert end.longest == longest
+    end.acknowledged = True
+    assert end.longest == 1000
+
+
+def test_what_an_endpoint_had_reserved_is_given_back_once() -> None:
+    given: list[int] = []
+    closed: list[int] = []
+    end, part = Endpoint.__new__(Endpoint), SimpleNamespace(close=lambda: closed.append(1))
+    end.link = cast(Link, SimpleNamespace(guard=contextlib.nullcontext(), unreserve=given.append))
+    end.wire = end._slots = end._stage = cast(Any, part)
+    end._operations, end._entries = {}, 30
+    end.destroy()
+    end.destroy()
+    assert (sum(given), len(closed)) == (30, 6)
+
+
+def test_what_was_taken_is_told_at_once_only_once_where_that_was_asked_for() -> None:
+    end = Endpoint.__new__(Endpoint)
+    end.number, end.error, end.peer_closed, end.inbox, end._free = 3, None, False, deque(), []
+    end.peer = m.End(m.ACKNOWLEDGED, 5, 0, 16, 64, 64)
+    end.wire = cast(Any, SimpleNamespace(post_receives=lambda receives: None))
+    end.incoming = ReceiveAccount(16, True)
+    end._at_once, end._answering = True, True
+    end.incoming.expected = 1
+    assert end.next_credit() == Control(m.CREDIT, 3, 1, flags=m.ANSWER)
+    end.incoming.expected = 2
+    assert end.next_credit() is None
+    end.incoming.expected = 1 + 16 // 4
+    assert end.next_credit() == Control(m.CREDIT, 3, 5)
+
+
+def test_who_gives_up_before_a_read_is_posted_makes_way_at_once() -> None:
+    end, fetch = Endpoint.__new__(Endpoint), endpoint.Fetch()
+    end.link = cast(Link, SimpleNamespace(changed=False))
+    end.fetching = fetch
+    end.give_up(endpoint.Fetch())
+    assert end.fetching is fetch
+    end.give_up(fetch)
+    assert (end.fetching, end.link.changed) == (None, True)
 
 
 def test_an_atomic_is_at_an_address_that_is_a_multiple_of_eight() -> None:
