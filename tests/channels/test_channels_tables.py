@@ -13,7 +13,7 @@ import pytest
 
 from softhca.channels import Channel, ChannelAccessError, ChannelError, endpoint, registration, windows
 from softhca.channels import messages as m
-from softhca.channels.accounts import LARGE, ReceiveAccount
+from softhca.channels.accounts import LARGE, ReceiveAccount, SendAccount
 from softhca.channels.endpoint import Endpoint
 from softhca.channels.link import Link
 from softhca.channels.messages import Control
@@ -160,6 +160,17 @@ def test_what_was_taken_is_told_at_once_only_once_where_that_was_asked_for() -> 
     assert end.next_credit() is None
     end.incoming.expected = 1 + 16 // 4
     assert end.next_credit() == Control(m.CREDIT, 3, 5)
+
+
+def test_what_is_lost_is_asked_for_again_when_that_was_answered_and_not_before() -> None:
+    end = Endpoint.__new__(Endpoint)
+    end.outgoing, end._offered, end._syncing = SendAccount(8, 8), deque(), True
+    end.outgoing.sent = 4
+    for number, flags, waits in ((1, 0, True), (2, m.ANSWER, False)):
+        end.on_control(Control(m.CREDIT, 3, number, flags=flags))
+        assert (end.outgoing.taken, end._syncing) == (number, waits)
+    with pytest.raises(m.ProtocolError, match="flags"):
+        end.on_control(Control(m.CREDIT, 3, 3, flags=2))
 
 
 def test_who_gives_up_before_a_read_is_posted_makes_way_at_once() -> None:
