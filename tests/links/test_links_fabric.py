@@ -224,7 +224,7 @@ def test_what_a_manager_sets_has_bounds(name: str, most: int) -> None:
 def test_p_keys_have_16_bits_and_a_number() -> None:
     most = fabric_messages.MOST_PKEYS
     assert fabric_messages.port_info({**PORT, "pkeys": [0, 0xFFFF] * (most // 2)})["pkeys"][:2] == (0, 0xFFFF)
-    for bad in ([1] * (most + 1), [0x10000], [-1], ["1"], None, {}):
+    for bad in ([1] * (most + 1), [0x10000], [-1], [True], ["1"], None, {}):
         with pytest.raises(ValueError, match="P_Keys"):
             fabric_messages.port_info({**PORT, "pkeys": bad})
 

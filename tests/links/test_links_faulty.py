@@ -668,6 +668,8 @@ def test_reports_are_summed_by_rank_and_address_whether_their_makers_live_or_not
     del kept[0]
     (tmp_path / "unknown").write_bytes(b"x")
     (tmp_path / "1_127.0.0.1_5_1.faults").write_bytes(b"short")
+    for name in ("y_z_5_1.faults", "-1_z_5_1.faults", "²_z_5_1.faults"):
+        (tmp_path / name).write_bytes(bytes(8 * len(fault_counters.NAMES)))
     reports = read_reports(sorted(tmp_path.iterdir()))
     assert [(one.rank, one.address, one.counts["packets"], one.counts["lost"]) for one in reports] == [
         (-1, "::1", 10, 2), (2, "127.0.0.2", 10, 2), (10, "127.0.0.3", 5, 1),

@@ -160,7 +160,7 @@ CORNERS_OF_FABRIC: tuple[tuple[Mutant, str], ...] = (
        "a socket that is closed is written to"), ON_UMAD_SESSIONS),
     (m("umad-manager-by-one-byte", UMAD_SESSIONS, "request.data[:4] != bytes(4)", "request.data[:1] != bytes(1)",
        "a program that says so with another number is no manager"), ON_UMAD_SESSIONS),
-    (m("umad-own-lid-is-not-said", UMAD_SESSIONS, "slid if slid == PERMISSIVE else slid or own", "slid",
+    (m("umad-own-lid-is-not-said", UMAD_SESSIONS, "slid or own", "slid",
        "an answer to a program that left its LID out goes to none"), ON_UMAD_SESSIONS),
     (m("umad-request-of-an-earlier-one", UMAD_SESSIONS, "        self._reached, self._sender = None, session\n", "        self._sender = session\n",
        "a request comes back because a program has gone that never had it"), ON_UMAD_SESSIONS),

@@ -36,7 +36,6 @@ NAME_BYTES = 32
 
 PACKET = struct.Struct(">H2xH2xIII4xQ256s")
 """LIDs (each in four bytes), queue pairs, status, length, the MAD."""
-PERMISSIVE = 0xFFFF
 TIMED_OUT = 110
 """ETIMEDOUT: the status of a request that comes back because nobody will answer."""
 
@@ -168,7 +167,7 @@ class UmadSessions:
         self._now = now
         dlid, slid, dqpn, sqpn, _, length, mad = PACKET.unpack(data)
         own = session.endpoint.port.info.lid
-        datagram = Datagram(dlid, slid if slid == PERMISSIVE else slid or own, dqpn, sqpn, mad)
+        datagram = Datagram(dlid, slid or own, dqpn, sqpn, mad)
         datagram = datagram._replace(length_bytes=min(length, c.MAD_BYTES))
         self._reached, self._sender = None, session
         fate = self.plane.send(session.endpoint, datagram, now)

@@ -69,7 +69,7 @@ def port_info(content: dict[str, Any]) -> dict[str, Any]:
     pkeys = content.get("pkeys")
     if not isinstance(pkeys, list) or len(pkeys) > MOST_PKEYS:
         raise ValueError("no P_Keys")
-    if not all(isinstance(key, int) and 0 <= key <= 0xFFFF for key in pkeys):
+    if not all(isinstance(key, int) and not isinstance(key, bool) and 0 <= key <= 0xFFFF for key in pkeys):
         raise ValueError("P_Keys that cannot be")
     return values | {"pkeys": tuple(pkeys)}
 

@@ -89,7 +89,10 @@ def read_reports(files: Iterable[Path]) -> list[FaultReport]:
         data = file.read_bytes()
         if file.suffix != SUFFIX or len(parts) != 4 or len(data) != _FORMAT.size:
             continue  # one whose maker ended before it had its size
-        key = int(parts[0] or -1), parts[1]
+        rank = parts[0]
+        if rank and not (rank.isascii() and rank.isdigit()):
+            continue
+        key = int(rank or -1), parts[1]
         sums = found.setdefault(key, [0] * len(NAMES))
         for index, number in enumerate(_FORMAT.unpack(data)):
             sums[index] += number

@@ -193,7 +193,7 @@ class AHAttr(Structure):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "AHAttr":
-        """The reverse of `as_dict`; fields that are absent are 0."""
+        """The reverse of `as_dict`; fields that are absent are 0, `port_num` 1."""
         attr = cls(port_num=int(values.get("port_num", 1)))
         for name in ("dlid", "sl", "src_path_bits", "static_rate"):
             setattr(attr, name, int(values.get(name, 0)))
