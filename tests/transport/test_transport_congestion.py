@@ -148,6 +148,12 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
         DcqcnSettings(**wrong)  # type: ignore[arg-type]
 
 
+def test_the_least_rate_may_be_the_lines_which_no_notification_cuts() -> None:
+    machine = RateMachine(DcqcnSettings(line_mbps=10, least_mbps=10))
+    assert machine.notified(10**9)
+    assert machine.rate_mbps == 10
+
+
 def test_the_defaults_are_the_published_ones() -> None:
     assert dataclasses.asdict(DcqcnSettings()) == {
         "line_mbps": 100_000, "gain": 1 / 256, "alpha_ns": 55_000, "increase_ns": 55_000,
@@ -194,6 +200,13 @@ def test_a_limited_flow_departs_at_its_rate() -> None:
     late = now + 10**8
     control.sent(8_192, 2, late)
     assert control.departure(late) == late - SLACK_NS + wire_bytes * 2
+
+
+def test_no_burst_is_more_than_a_burst_holds_however_fast_the_line() -> None:
+    control = Dcqcn(DcqcnSettings(line_mbps=800_000))
+    assert control.notified(10**9)
+    assert control.machine.rate_mbps * BURST_NS / 8_000 > CAPACITY
+    assert control.burst_limit() == CAPACITY
 
 
 def test_bytes_of_a_limited_flow_end_stages() -> None:

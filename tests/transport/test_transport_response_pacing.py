@@ -44,6 +44,15 @@ def test_what_a_short_burst_does_not_need_is_given_back():
     assert pacing.free_ns == pytest.approx(50 * 2_000 * NS_PER_MS // START_RATE, abs=60)
 
 
+def test_a_burst_that_costs_more_than_a_full_one_counts_as_one():
+    pacing = ResponsePacing(BURST)
+    pacing.departure(DEPTH, 0)
+    full_ns = pacing.free_ns
+    pacing.sent(BURST + 1)
+    pacing.sent(3 * BURST)
+    assert pacing.free_ns == full_ns
+
+
 def test_a_window_of_one_burst_has_one_under_way():
     pacing = ResponsePacing(BURST)
     moments = [pacing.departure(BURST, 0) for _ in range(3)]
