@@ -316,6 +316,20 @@ def test_a_place_that_one_does_not_take_goes_to_the_next():
     assert [each.asked for each in waiters] == [1, 1, 0]
 
 
+def test_the_most_that_were_in_the_cache_together_stay_known():
+    cache = EeErrorCache(4)
+    messages = [Waiter(cache).message() for _ in range(4)]
+    for each in messages[:3]:
+        cache.put(each)
+    for each in messages[:3]:
+        cache.remove(each)
+    cache.put(messages[3])
+    assert cache.figures() == {
+        "ee_error_cache_entries": 1, "ee_error_cache_most": 3, "ee_error_cache_refused": 0,
+        "ee_error_cache_set_aside": 4,
+    }  # fmt: skip
+
+
 def test_without_a_cache_nobody_waits_for_a_place():
     cache = EeErrorCache(0)
     assert not cache.put(Waiter(cache).message())
