@@ -1,6 +1,7 @@
 """Reliable datagrams: EE contexts, what goes through them, what fails, and what that does to others."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,9 @@ from softhca.testing.ends import COMPARE_SWAP, FETCH_ADD, QKEY, READ, SEND, SEND
 from softhca.testing.reliable_datagrams import DatagramEnd, establish, join, send
 from softhca.transport.migration import ARMED, MIGRATED, REARMED
 from softhca.wire import opcodes
+from softhca.wire.deth import Deth
+from softhca.wire.packet import assemble
+from softhca.wire.rdeth import Rdeth
 
 
 @pytest.mark.parametrize(
@@ -241,6 +245,70 @@ def test_a_repeated_resync_is_acknowledged_again_and_changes_nothing(trio):
     assert t.opcodes()[count:] == [opcodes.RD_ACKNOWLEDGE]
     t.write(0, 3)
     assert t.done(1) == [(3, WC_SUCCESS)]
+
+
+def forge(t, opcode, psn, qkey=QKEY, **fields):
+    """Let a packet without payload come to the first right end from the left address, otherwise as the last
+    request that came from there."""
+    last = [sent for sent in t.packets if sent.route.destination == t.rights[0].node.gid][-1]
+    bth = replace(last.packet.transport.bth, opcode=opcode, psn=psn & 0xFFFFFF, ack_request=1, **fields)
+    extensions = Rdeth(ee_context=t.theirs[0].number), Deth(qkey=qkey, source_qp=t.qp.number)
+    data = assemble(last.route, bth, extensions).transport.encode()
+    t.network.inject(t.rights[0].node, data, t.left.node.gid, source_port=last.route.source_port)
+    t.network.elapse(1_000_000)
+
+
+def responder_of(t):
+    """The half of the first right end's EE context that takes requests."""
+    return t.rights[0].node.adapter.ee_contexts[t.theirs[0].number].receive_engine()
+
+
+@pytest.mark.parametrize("opcode", [SEND, WRITE, READ, FETCH_ADD])
+@pytest.mark.parametrize("jumps", [(1 << 22,), (1 << 22, 0), (5, 1, 1 << 22)])
+def test_who_has_sent_no_resync_does_not_believe_done_what_one_has_passed_over(trio, opcode, jumps):
+    """One that was forged ends the channel: nothing that is sent after it, and was not executed, is
+    acknowledged."""
+    t = trio()
+    right = t.rights[0]
+    t.write(0, 1)
+    assert t.done(1) == [(1, WC_SUCCESS)]
+    for ahead in jumps:  # with a Q_Key and a queue pair that there are not
+        psn = responder_of(t).epsn + ahead
+        forge(t, opcodes.RD_RESYNC, psn, qkey=QKEY ^ 1, dest_qp=0xABCDEF)
+    before = bytes(right.memory)
+    t.peers[0].post_recv(7, [right.sge(0, 100)])
+    t.left.memory[:100] = bytes(range(1, 101))
+    length = 8 if opcode == FETCH_ADD else 100
+    send(t.qp, opcode, [t.left.sge(0, length)], t.ees[0], t.peers[0], wr_id=2, va=right.va,
+         rkey=right.key.rkey)  # fmt: skip
+    assert t.done(1) == [(2, WC_RETRY_EXC_ERR)]
+    assert bytes(right.memory) == before
+    assert right.poll(1) == []
+
+
+def test_what_a_resync_has_passed_over_is_forgotten_when_half_of_all_psns_have_come(trio):
+    """PSNs come again, and then stand for what was executed since."""
+    t = trio()
+    t.write(0, 1)
+    assert t.done(1) == [(1, WC_SUCCESS)]
+    responder = responder_of(t)
+    floor = responder.epsn + 5
+    forge(t, opcodes.RD_RESYNC, floor)
+    for k in range(4):
+        t.peers[0].post_recv(k, [])
+
+    def answers(psn):
+        before = len(t.packets)
+        forge(t, opcodes.RD_SEND_ONLY, psn)
+        return t.opcodes()[before:]
+
+    again, acknowledged = floor - 1, [opcodes.RD_ACKNOWLEDGE]
+    assert answers(again) == []
+    for behind, forgotten in ((1, False), ((1 << 23) - 1, False), (1 << 23, True)):
+        responder.epsn = (floor + behind) & 0xFFFFFF
+        assert answers(responder.epsn) == acknowledged
+        responder.epsn = floor & 0xFFFFFF
+        assert answers(again) == (acknowledged if forgotten else []), behind
 
 
 def test_a_receiver_that_is_not_ready_is_waited_for_and_given_up(trio):

@@ -53,7 +53,10 @@ cdef class EeResponder(Responder):
     cdef readonly QueuePair begun
     cdef unsigned int source_qp
     cdef unsigned int incarnation
+    cdef bint resynced
+    cdef unsigned int floor
 
+    cdef bint was_passed_over(self, unsigned int psn) noexcept
     cdef object resync(self, PacketView view, int gap)
     cdef object abort_message(self)
     cdef bint continues(self, PacketView view) except -1

@@ -44,6 +44,8 @@ MOST_QUEUES = 16
 
 _MOST_QUEUES = cython.declare(cython.int, MOST_QUEUES)
 _RESYNC = cython.declare(cython.uint, opcodes.RESYNC)
+_MASK = cython.declare(cython.uint, 0xFFFFFF)
+_HALF = cython.declare(cython.uint, 1 << 23)
 _SEND = cython.declare(cython.uint, opcodes.SEND)
 _WRITE = cython.declare(cython.uint, opcodes.WRITE)
 _NOTHING = cython.declare(cython.int, NOTHING)
@@ -194,6 +196,7 @@ class EeResponder(Responder):
 
     ``qp`` is the queue pair of the packet that is looked at, ``begun`` that of the message under way,
     ``source_qp`` the one that it comes from, ``incarnation`` what its receive engine said when it began.
+    ``resynced``: a RESYNC has come, with the PSN ``floor``, and less than half of all PSNs have followed it.
     """
 
     qp: QueuePair
@@ -208,6 +211,8 @@ class EeResponder(Responder):
         self.begun = None
         self.source_qp = 0
         self.incarnation = 0
+        self.resynced = False
+        self.floor = 0
 
     def receive(self, view: PacketView, arrival: Arrival, now: int) -> None:
         gap: cython.int = distance(self.epsn, view.psn)
@@ -225,15 +230,25 @@ class EeResponder(Responder):
         """The requester goes on behind this packet (9.7.8); a repeated one is acknowledged again."""
         self.answers.peer_qp = view.source_qp
         if gap < 0:
+            if self.was_passed_over(view.psn):
+                self.connection.drop("drops_sequence", view.psn)
+                return
             self.connection.count("duplicates")
             self.answers.acknowledge_through(view.psn)
             return
         self.abort_message()
+        self.resynced = True
+        self.floor = view.psn
         self.answers.clear()
         self.answers.refused = 0
         self.nak_sent = False
         self.epsn = (view.psn + 1) & 0xFFFFFF
         self.answers.acknowledge_through(view.psn)
+
+    def was_passed_over(self, psn: int) -> bool:
+        """Whether a RESYNC has gone past this PSN, which is behind.  What it stands for was given up, and may
+        never have been executed here; whoever has not sent that RESYNC must not believe it done."""
+        return self.resynced and ((self.epsn - psn) & _MASK) > ((self.epsn - self.floor) & _MASK)
 
     def abort_message(self) -> None:
         """The message under way does not go on."""
@@ -241,6 +256,8 @@ class EeResponder(Responder):
         self.execution.abandon()
 
     def expected(self, view: PacketView, arrival: Arrival) -> None:
+        if self.resynced and (self.epsn - self.floor) & _MASK >= _HALF:
+            self.resynced = False  # all that is behind has come since
         if self.execution.operation != _NOTHING and not self.continues(view):
             self.abort_message()
             self.answers.fatal(view.psn, _INVALID_REQUEST, -1)
@@ -291,6 +308,9 @@ class EeResponder(Responder):
     def duplicate(self, view: PacketView) -> None:
         """As of a connection; an answer is given again only to who may still wait for it."""
         resource: Resource
+        if self.was_passed_over(view.psn):
+            self.connection.drop("drops_sequence", view.psn)
+            return
         if view.operation != _SEND and view.operation != _WRITE:
             resource = self.answers.ring.find(view.psn)
             if resource is None or (resource.first_psn + resource.packets) & 0xFFFFFF != self.epsn:
@@ -303,6 +323,7 @@ class EeResponder(Responder):
 
     def reset(self) -> None:
         self.answers.refused = 0
+        self.resynced = False
         self.qp = self.begun = self.messages.qp = None
         Responder.reset(self)
 
